@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import heapq
 import json
+import math
 import os
 import re
 import signal
@@ -18,9 +20,10 @@ import sys
 import threading
 import time
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -220,17 +223,17 @@ def is_odd(entry: Any) -> bool:
     return not readable or counted_until(entry) is None
 
 
-def reinforce(memory: Entry, day: date, today: date) -> Entry:
+def reinforce(memory: Entry, day: date, today: date, gain: int = REINFORCEMENT) -> Entry:
     """Return the memory after the user mentioned it on day, with today's decay settled.
 
-    It comes back to at least its start, then gains REINFORCEMENT, up to STRENGTH_MAX.
+    It comes back to at least its start, then gains some, up to STRENGTH_MAX.
     """
     memory = decay(memory, today)
     strength, start = number_of(memory.get("strength")), number_of(memory.get("start")) or 0
     if strength is None:
         return memory
     most = max(STRENGTH_MAX, start, strength)
-    gained = min(most, max(strength, start) + REINFORCEMENT)
+    gained = min(most, max(strength, start) + gain)
     mentioned = max(day, day_of(memory.get("last_mentioned")) or day).isoformat()
     decayed = max(today, counted_until(memory) or today).isoformat()
     dates = {"last_mentioned": mentioned, "last_decayed": decayed}
@@ -262,31 +265,380 @@ def age_in_words(day: date, today: date) -> str:
     return f"{days // size} {unit} ago" if days > 0 else f"in {-days // size} {unit}"
 
 
+def terms(text: str) -> frozenset[str]:
+    """Return the set of the words in a text."""
+    return frozenset(text.split())
+
+
+def grouped(text: str, key: Callable[[str], str] = str) -> dict[str, str]:
+    """Return for every word of a text the first word of its row; rows end at commas."""
+    rows = [row.split() for row in text.split(",")]
+    return {key(form): row[0] for row in rows for form in row}
+
+
+# Scripts written without spaces (Thai to Khmer, kana, Han), and vowel signs that Python takes for no letters
+UNSPACED = r"\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+SIGNS = r"\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0980-\u0dff"
+EMOJI = r"\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
+TOKEN = re.compile(
+    r"[a-z](?:\+\+?|#|'(?=[^\W\d_]{2})|-(?=[\s.,;]|\Z))"  # C++, C#, A+, A-, l'
+    rf"|\d{{4}}-\d\d-\d\d|\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
+    rf"|[{UNSPACED}]+|[{EMOJI}]|'s?(?![a-z])|[,;:()]"
+)
+LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
+SHORT_FORM = re.compile(r"(?<=[a-z])'(?:re|ve|ll|d|m)\b|(?<=ca)n't|(?<=wo)n't|n't")
+LONE_LETTER = re.compile(
+    r"\b([a-z])-(?=[a-z]{3})|((?:^|\b(?:an?|the|my|her|his) )[etux]) (?=[a-z]{3})"
+)
+CALLED = re.compile(
+    r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) |\buser (?:is|'s name is) called |\b(is) (?:called|named) "
+)
+UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
+USER_UNSPACED = re.compile("(?:用户|用戶|我)的?|ユーザー[はがの]?|ผู้ใช้")
+NUMBERS = grouped("""1 one,2 two zwei deux dos due dois duas,3 three drei trois tres tre,4 four vier quatre cuatro quattro quatro,5 five funf cinq cinco cinque,6 six sechs seis
+    sei,7 seven sieben siete sette sete,8 eight acht huit ocho otto oito,9 nine neun neuf nueve nove,10 ten zehn dix diez dieci dez,11 eleven elf onze
+    undici,12 twelve zwolf douze doce dodici doze,13 thirteen,14 fourteen,15 fifteen,16 sixteen,17 seventeen,18 eighteen,19 nineteen,20 twenty zwanzig vingt
+    veinte venti vinte,30 thirty,40 forty,50 fifty,60 sixty,70 seventy,80 eighty,90 ninety""")
+USER = terms("""user users benutzer benutzerin nutzer nutzerin utilisateur utilisatrice usuario usuaria utente i me my mine myself ich mir mich mein meine je j' moi mon yo
+    mi io mio mia eu meu minha""")
+# Words that a fact can gain or lose unchanged; those that begin an added detail; and those that both wordings must have.
+NEUTRAL = terms("""a an the to 's ' really very quite also now currently das dem den der die ein eine einem einen einer eines el gli il l' la las le les lo los os un una une
+    uno um uma sehr muy muito molto jetzt agora adesso ahora""")
+DETAIL = terms(
+    """in on at near with as for im mit bei als en dans avec chez con como em com nel nella"""
+)
+STRICT = terms("""about after again against all already always am among and any are away be because been before being but by can could did do does during each else enough
+    even ever every few from had has have having he her here him his how if instead into is it its just less many more most much must named of off often
+    once only or other our out over own per she should since so some such than that their them then there these they this those through too under until up
+    was we were what when where which while who why will without would you your auch auf aus dass fur ihr ihre ihren ist nach oder sein seine sich sind um
+    und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur t' y
+    al del e ella es esta o para pero por si su sus tiene ao da do dos na nas no nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben
+    habe , ; : ( )""") - {"no"}
+IRREGULAR = grouped("""become became,begin began begun,bite bitten,break broke broken,bring brought,build built,buy bought,catch caught,child children,choose chose chosen,come
+    came,die died dying dead,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,feel felt,fight fought,find found,fly flew
+    flown,foot feet,forget forgot forgotten,get got gotten,give gave given,go went gone,grow grew grown,hear heard,hold held,keep kept,know knew known,leave
+    left,lend lent,lose lost,make made,man men,meet met,mouse mice,news,not cannot dont cant doesnt didnt,pay paid,person people,ride rode ridden,ring rang
+    rung,run ran,say said,see saw seen,sell sold,send sent,sing sang sung,sit sat,sleep slept,speak spoke spoken,spend spent,stand stood,steal stole
+    stolen,swim swam swum,take took taken,teach taught,tell told,think thought,throw threw thrown,tooth teeth,wake woke woken,wear wore worn,wife wives,win
+    won,woman women,write wrote written""")
+# What a word loses or changes, in this order. One vowel between consonants keeps its e and gets it back: "hoping" is hope, "hopping" hop.
+ENDINGS = [
+    (re.compile(pattern), rest)
+    for pattern, rest in (
+        (r"(?<=..)ie[sd]$", "y"),
+        (r"(ss|ch|sh|x|zz|o)es$", r"\1"),
+        (r"(?<=[^siu])s$", ""),
+        (r"([bcdgkmnprtv])\1(ing|ed)$", r"\1"),
+        (r"^([^aeiouy]*[aeiouy][^aeiouwxy])(ing|ed)$", r"\1e"),
+        (r"^(.*[aeiouy].*)(ing|(?<!e)ed)$", r"\1"),
+        (r"^(?![^aeiouy]*[aeiouy][^aeiouwxy]e$)(.{4,})e$", r"\1"),
+        (r"(?<=...)gic$", "gy"),
+    )
+]
+
+
 def words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.casefold())
+    """Return the content words of a text, in order, folded so that forms meet.
+
+    >>> words("User's two dogs don't like e-bikes or C++")
+    ['2', 'dog', 'not', 'like', 'ebik', 'c++']
+    >>> words("用户喜欢茶 tea 杯")
+    ['喜欢', '欢茶', 'tea', '杯']
+    """
+    return [word for token in tokens_of(text) if (word := stem(token))]
+
+
+def tokens_of(text: str) -> list[str]:
+    """Return the raw words of a text; text without spaces becomes pairs of characters."""
+    if text.isascii():
+        text = text.lower()
+    else:
+        text = unicodedata.normalize("NFKC", text).casefold().translate(LETTERS)
+        text = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
+        text = USER_UNSPACED.sub(" user ", unicodedata.normalize("NFC", text))
+    text = SHORT_FORM.sub(
+        lambda m: " not" if m[0] == "n't" else "n not" if m[0][0] == "n" else "", text
+    )
+    text = CALLED.sub(
+        lambda m: f"user 's {m[1]} is " if m[1] else "is " if m[2] else "user 's name is ", text
+    )
+    tokens: list[str] = []
+    for token in TOKEN.findall(LONE_LETTER.sub(r"\1\2", text)):
+        run = len(token) > 2 and token[0] > "\u0e00" and UNSPACED_RUN.match(token)
+        tokens += map("".join, pairwise(token)) if run else [token]
+    return tokens
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def stem(token: str) -> str:
+    """Return the form that all forms of a word share, nothing for a function word.
+
+    >>> [stem(word) for word in "planned plane hoping hopped parties part".split()]
+    ['plan', 'plane', 'hope', 'hop', 'party', 'part']
+    """
+    if token in USER or token in NEUTRAL or token in DETAIL or token in STRICT:
+        return ""
+    known = NUMBERS.get(token) or IRREGULAR.get(token)
+    if known or len(token) < 4 or not token.isalpha():
+        return known or re.sub(r"(?<=\d),(?=\d{3}\b)", "", token)
+    for ending, rest in ENDINGS:
+        token = ending.sub(rest, token)
+    return token
+
+
+# Words for one attitude count as one; "can't stand" is a dislike by its "not".
+LIKING = grouped(
+    """like love enjoy adore mag liebt aime adora gusta encanta ama piace gosta,hate dislike detest loathe hasst deteste odia odeia,stand""",
+    stem,
+)
+KIN = grouped(
+    """mother mum mom mama mutter mere madre mae mamma 妈妈 母亲,father dad papa vater pere padre pai babbo 爸爸 父亲,sister schwester soeur hermana sorella irma 姐姐
+    妹妹,brother bruder frere hermano fratello irmao 哥哥 弟弟,son sohn fils hijo figlio filho 儿子,daughter tochter fille hija figlia filha 女儿,partner spouse wife
+    husband girlfriend boyfriend fiance fiancee frau mann femme mari esposa esposo marido moglie marito 妻子 老婆 丈夫 老公,grandmother grandma granny oma abuela
+    nonna,grandfather grandpa opa abuelo nonno,aunt tante tia zia,uncle onkel oncle tio zio,cousin cousine prima primo cugina cugino,niece nichte sobrina
+    sobrinha,nephew neffe neveu sobrino sobrinho,parent eltern padres genitori pais,child kid kinder,friend freund freundin ami amie amigo amiga amico amica
+    朋友,neighbour neighbor nachbar nachbarin voisin voisine vecino vecina vizinho vizinha vicino vicina,colleague coworker kollege kollegin collegue colega
+    collega,boss chef chefin jefe jefa chefe capo,roommate flatmate""",
+    stem,
+)
+# Words that deny, end or wish, and others that change the fact to which they are added.
+ENDING = frozenset(
+    map(
+        stem,
+        terms("""not no never none stop quit cease end finish give lose leave sell die cancel drop nicht kein keine keinen keinem keiner mehr nie pas jamais plus nunca jamas
+    nao sem non mai piu nem ya want wish hope plan try"""),
+    )
+)
+DOUBT = (
+    ENDING
+    | KIN.keys()
+    | terms("past future dream theory fiction almost nearly maybe perhaps fail former longer")
+)
+SLOTS = grouped(
+    """home live move relocate reside wohnt lebt gezogen umgezogen habite demenage vive vivo mudo mudou mora abita trasferito trasferita 住在 搬到,job work job employ
+    profession occupation hire fire retire arbeitet arbeit beruf travaille trabaja trabajo trabalha lavora lavoro 工作,studies study studiert etudie estudia
+    estuda studia major degree,status single married marry divorce engaged engage widow widowed separate ledig verheiratet geschieden verlobt celibataire
+    soltero soltera casado casada divorciado divorciada solteiro solteira sposato sposata 单身 结婚 离婚,name heisst nom nombre nome 名字,age alt""",
+    stem,
+)
+YEARS = terms("""year jahr an ano anni""")
 
 
 def verdict(new: str, old: str) -> str:
-    return "same" if words(new) == words(old) else "different"
+    """Return same, different or unsure for two facts, judged by their words alone.
+
+    >>> verdict("User loves hiking in the mountains", "User loves hiking")
+    'same'
+    >>> verdict("User moved to York", "User lives in Leeds")
+    'unsure'
+    >>> verdict("User's father has diabetes", "User has diabetes")
+    'different'
+    """
+    one, other = words(new), words(old)
+    if not one or not other:
+        return "different"
+    if KIN.get(one[0]) != KIN.get(other[0]) and ENDING.isdisjoint(one + other):
+        return "different"
+    if not near(core(one), core(other)):
+        return "unsure" if slots_of(one) & slots_of(other) else "different"
+    return "same" if contained(new, old) or contained(old, new) else "unsure"
 
 
-def build_index(memories: list[Any]) -> Any:
-    return list(memories)
+def near(one: set[str], other: set[str]) -> bool:
+    """Return whether two sets of words share over 0.6 of the smaller one."""
+    return len(one & other) > 0.6 * min(len(one), len(other))
 
 
-def extend_index(index: Any, memories: list[Any]) -> None:
-    index[:] = memories
+def core(content: list[str]) -> set[str]:
+    """Return the words that decide whether two facts are near each other."""
+    found = {"like" if word in LIKING else word for word in content}
+    return found - ENDING or found
 
 
-def candidates(fact: str, index: Any) -> list[int]:
-    return list(range(len(index)))
+def slots_of(content: list[str]) -> set[str]:
+    """Return the single-valued things that a fact, given as its words, speaks of.
+
+    >>> sorted(slots_of(words("User's sister moved to York with two cats")))
+    ['sister home', 'sister n cat']
+    """
+    who, found = KIN.get(content[0], "user") if content else "", set()
+    for place, (word, after) in enumerate(pairwise([*content, ""])):
+        if word in LIKING or word.startswith(("favo", "liebling", "prefer")):
+            found.add(f"{'like' if word in LIKING else 'favourite'} {after}")
+        elif word in SLOTS and place < 3:
+            found.add(SLOTS[word])
+        elif re.match(r"\d{4}-", word):
+            found.add(f"date {content[0]}")
+        elif word.isdigit():
+            aged = after in YEARS or len(content) == 1 or content[place - 1] == "turn"
+            found.add("age" if aged else f"n {after}")
+    return {f"{who} {slot}" for slot in found}
 
 
-def rank(message: str, memories: list[Any], index: Any = None) -> list[int]:
-    asked = set(words(message))
-    return [i for i, m in enumerate(memories) if is_memory(m) and asked & set(words(m["memory"]))][
-        :200
-    ]
+def contained(less: str, more: str) -> bool:
+    """Return whether one fact says no more than the other, whose extra is mere detail."""
+    (short, small), (long, large) = frame(less), frame(more)
+    shared = {part[0] for part in short}
+    kept = [part for part in long if part[0] in shared]
+    extra = [part for part in long if part[0] not in shared]
+    if small != large or (extra and len(shared - {"user"}) < 2):
+        return False
+    capitals = (raw for raw in f"{less} {more}".split() if raw != raw.lower())
+    names = {token for raw in capitals for token in tokens_of(raw)} - USER
+    full = {phrase for *_, phrase in kept}
+    for word, opener, _, token, phrase in extra:
+        named = token in names and opener not in ("in", "on", "at")
+        if opener not in DETAIL or phrase in full or word in DOUBT or word[0].isdigit() or named:
+            return False
+    return by_role(kept, names) == by_role(short, names)
+
+
+Part = tuple[str, str, str, str, int]  # word, opener, form, raw word, number of the phrase
+
+
+def frame(text: str) -> tuple[list[Part], Counter[str]]:
+    """Return the words of a fact with their places in it, and its strict small words."""
+    raw, opener, phrase = tokens_of(text), "", 0
+    parts, strict = [], Counter[str]()
+    for before, token, after in zip(["", *raw], raw, [*raw[1:], ""], strict=False):
+        word = "user" if token in USER else stem(token)
+        if word:
+            parts.append((LIKING.get(word, word), opener, form(token, word, before), token, phrase))
+        elif (token in DETAIL or token in STRICT) and not (token in BE and after.endswith("ing")):
+            opener, phrase = token, phrase + 1
+            strict[token] += token in STRICT
+    return parts, +strict
+
+
+BE = ("is", "are", "am")  # "is working" says what "works" says
+
+
+def form(token: str, word: str, before: str) -> str:
+    """Return what stemming took from a word: past, -ing or infinitive, plural."""
+    if token.endswith("ing") and token != word:
+        return "" if before in BE else "ing"
+    if (token in IRREGULAR and word != "not") or (token.endswith("ed") and token != word):
+        return "past"
+    if before == "to":
+        return "ing"  # "likes to swim" is "likes swimming"
+    return "s" if token.endswith("s") and token != word and before not in USER else ""
+
+
+def by_role(parts: list[Part], names: set[str]) -> dict[str, list[tuple[str, str, str]]]:
+    """Return the words of a fact under their openers, in order, names as written."""
+    roles = defaultdict[str, list[tuple[str, str, str]]](list)
+    for word, opener, shape, token, _ in parts:
+        roles[opener].append((word, shape, token if token in names else ""))
+    return roles
+
+
+K1, LENGTH, TYPICAL_WORDS = 0.9, 0.2, 8  # BM25 for memories: short, so little length correction
+NEARBY = {0: 1, 1: 0.55, 2: 0.38, 3: 0.27, 4: 0.19, -1: 0.44, -2: 0.3, -3: 0.22, -4: 0.15}
+SUBJECT = NAME = 2  # times as much: the memory begins with the word; the message capitalises it
+STRONG, ASKED, RANKED = 100, 40, 200  # memories with neighbours, words looked up, memories returned
+
+
+def build_index(memories: list[Any]) -> Entry:
+    """Return what rank and candidates look up, for memories as they stand in a list."""
+    index: Entry = {"memories": []} | {key: defaultdict(list) for key in ("words", "slots", "days")}
+    extend_index(index, memories)
+    return index
+
+
+def extend_index(index: Entry, memories: list[Any]) -> None:
+    """Enter in index the memories that were appended since; what is no memory has no words."""
+    for number in range(len(index["memories"]), len(memories)):
+        memory = memories[number] if is_memory(memories[number]) else {"memory": ""}
+        content = words(memory["memory"])
+        for word in set(content):
+            index["words"][word].append(number)
+        only = [f"only {word}" for word in core(content)]
+        for slot in slots_of(content).union(only if len(only) == 1 else ()):
+            index["slots"][slot].append(number)
+        day = index["days"][memory.get("learned")] if isinstance(memory.get("learned"), str) else []
+        weight = (K1 + 1) / (1 + K1 * (1 - LENGTH + LENGTH * len(content) / TYPICAL_WORDS))
+        index["memories"].append((content[:1], weight, day, len(day), len(only)))
+        day.append(number)
+
+
+def rank(message: str, memories: list[Any], index: Entry | None = None) -> list[int]:
+    """Return the indexes of at most RANKED memories that a message calls for, best first.
+
+    BM25 over words; a match also counts, less, for what was learned around it.
+    """
+    index = index or build_index(memories)
+    extend_index(index, memories)
+    asked, scores = asked_words(message, index), defaultdict[int, float](float)
+    rows = index["memories"]
+    for rarity, word, numbers in asked:
+        for number in numbers:
+            scores[number] += rarity * (SUBJECT if rows[number][0] == [word] else 1)
+    for number in scores:
+        scores[number] *= rows[number][1]
+    scores |= nearby_scores(asked, heapq.nlargest(STRONG, scores, key=scores.__getitem__), rows)
+    floor = min(heapq.nlargest(RANKED, scores.values()), default=0)
+
+    def weight(number: int) -> tuple[float, float, str]:
+        memory = memories[number]
+        strength = number_of(memory.get("strength")) or 0
+        return scores[number], strength, str(memory.get("last_mentioned"))
+
+    found = (number for number, score in scores.items() if score >= floor)
+    return sorted((n for n in found if is_memory(memories[n])), key=weight, reverse=True)[:RANKED]
+
+
+def asked_words(message: str, index: Entry) -> list[tuple[float, str, list[int]]]:
+    """Return the rarest words of a message: rarity, word, the memories that hold it."""
+    content, held, total = words(message), index["words"], len(index["memories"])
+    capitals = (raw for raw in message.split()[1:] if raw != raw.lower())
+    names = {word for raw in capitals for word in words(raw)}
+    joined = {stem(one + two) for one, two in pairwise(content)}
+    asked = []
+    for word in {*content, *joined} & held.keys():
+        rarity = math.log(1 + total / len(held[word])) * (NAME if word in names else 1)
+        asked.append((rarity, word, held[word]))
+    return heapq.nlargest(ASKED, asked)
+
+
+def nearby_scores(asked: list[Any], strong: list[int], rows: list[Any]) -> dict[int, float]:
+    """Return the scores around the strong memories, where neighbours' words count too."""
+    around, scores = set(), defaultdict[int, float](float)
+    for _, _, day, place, _ in map(rows.__getitem__, strong):
+        around.update(day[max(place - 4, 0) : place + 5])
+    for rarity, word, numbers in asked:
+        best: dict[int, float] = {}
+        for number in around.intersection(numbers):
+            first, weight, day, place, _ = rows[number]
+            for step, share in NEARBY.items():
+                if 0 <= place + step < len(day):
+                    other = day[place + step]
+                    best[other] = max(best.get(other, 0), rarity * weight * share)
+            if first == [word]:
+                best[number] = rarity * weight * SUBJECT
+        for number in around & best.keys():
+            scores[number] += best[number]
+    return scores
+
+
+def candidates(fact: str, index: Entry) -> list[int]:
+    """Return the memories that verdict could call same or unsure for a new fact.
+
+    Near facts share two words, unless one has no more than one (slot "only"): so the
+    most common word of several need not be looked up.
+    """
+    mine, shared, held = core(words(fact)), Counter[int](), index["words"]
+    forms = {word: [like for like in LIKING if word == "like"] or [word] for word in mine}
+    lists = [{n for form in forms[word] for n in held.get(form, ())} for word in mine]
+    for numbers in sorted(lists, key=len)[: max(1, len(mine) - 1)]:
+        shared.update(numbers)
+    rows = index["memories"]
+    found = {n for n, count in shared.items() if count + 1 > 0.6 * min(len(mine), rows[n][4])}
+    for slot in slots_of(words(fact)) | {f"only {word}" for word in mine}:
+        found.update(index["slots"].get(slot, ())[-SLOT_MATES:])
+    return sorted(found)
+
+
+SLOT_MATES = 50  # newest memories of one slot that a new fact is compared with
 
 
 # --- Store -------------------------------------------------------------------
@@ -978,21 +1330,62 @@ def spoken(pieces: Iterable[str], hold: bool) -> Iterator[str | None]:
         yield held
 
 
+# What sleep asks the model, what it asks about, and what it believes
+
 SUMMARY_TOKENS = 120
 SUMMARY = """\
 Sum up what the user talked about in two or three short sentences, with the dates. \
 Begin with "The user". Write nothing that does not stand there."""
-FACTS_SCHEMA = {
-    "type": "object",
-    "properties": {"facts": {"type": "array", "items": {"type": "string"}}},
-    "required": ["facts"],
-}
-EXTRACTION = 'List the facts about the user in the message as JSON {"facts": [...]}. Third person.'
+EXTRACTION = """\
+You write the memory of a companion. From the text, list what it says about the life of the \
+person called User: who they are, their people and pets, home, work, health, tastes, habits, \
+plans, feelings, what happened to them.
+Each fact is one short sentence that begins with "User" or "User's", in the language of the \
+text and with its own words, names, numbers and dates. Keep whose fact it is. Q is a question \
+to the user, A the answer: write both together as one fact. Add nothing. If the text says \
+nothing about User, the list is empty.
+importance: "small" for a passing little thing, "normal" for tastes, work, plans, hobbies, \
+"core" for who User is, family, friends, pets, health, grief, great joy."""
+EXAMPLES = (
+    (
+        "User's aunt Ingrid collects stamps, but User is more into chess.",
+        "core User's aunt Ingrid collects stamps|normal User is more into chess",
+    ),
+    ("The Moon has no air.", ""),
+    ("Q: How old is your nephew?\nA: Eleven", "core User's nephew is eleven years old"),
+    ("Q: Do you eat mushrooms?\nA: No", "normal User does not eat mushrooms"),
+    (
+        "Toco la batería y tengo un hurón que se llama Miso.",
+        "normal User toca la batería|core User tiene un hurón que se llama Miso",
+    ),
+    ("User spilled tea on User's laptop.", "small User spilled tea on User's laptop"),
+)
+LEVELS = {"small": 10, "normal": 90, "core": 365}  # importance: start strength in days
+CLAIM = {"fact": {"type": "string"}, "importance": {"type": "string", "enum": [*LEVELS]}}
+CLAIMS = {"type": "array", "items": {"type": "object", "properties": CLAIM, "required": [*CLAIM]}}
+FACTS_SCHEMA = {"type": "object", "properties": {"facts": CLAIMS}, "required": ["facts"]}
+COMPARISON = """\
+Two notes about one person, an old one and a new one. Answer with one word.
+same: both say the same thing, perhaps in other words or with more detail.
+update: the new one makes the old one outdated or wrong: it changed, ended or was corrected.
+different: two things that can both be true."""
+COMPARED = (
+    ("User drinks cocoa", "User is fond of drinking cocoa", "same"),
+    ("User's car is white", "User's car is black now", "update"),
+    ("User has a parrot called Rio", "User has a parrot called Kim", "different"),
+    ("User skis", "User stopped skiing", "update"),
+    ("User's uncle sings", "User sings", "different"),
+)
+VERDICTS = {"type": "string", "enum": ["same", "different", "update"]}
 
 
-def summary_messages(lines: list[str]) -> list[Entry]:
-    """Return the messages that ask for a summary of dated lines."""
-    return [{"role": "system", "content": SUMMARY}, {"role": "user", "content": "\n".join(lines)}]
+def shots(system: str, examples: Iterable[tuple[str, str]], asked: str) -> list[Entry]:
+    """Return the messages of a question with examples: all but the last never change."""
+    messages = [{"role": "system", "content": system}]
+    for question, answer in examples:
+        messages.append({"role": "user", "content": question})
+        messages.append({"role": "assistant", "content": answer})
+    return [*messages, {"role": "user", "content": asked}]
 
 
 def answered_text(model: Model, messages: list[Entry], most_tokens: int, **more: Any) -> str:
@@ -1002,31 +1395,462 @@ def answered_text(model: Model, messages: list[Entry], most_tokens: int, **more:
     return "".join(said).rpartition("\0")[2].strip()
 
 
-def batches(notes: list[Entry]) -> Iterator[list[Entry]]:
-    for note in notes:
-        yield [note]
+def settle(new: str, old: str, model: Model | str) -> str:
+    """Return same, different or update: by words where they are clear, else the model says.
+
+    Without a clear answer the two are different, so that both stay.
+    """
+    found = verdict(new, old)
+    if found != "unsure":
+        return found
+    if isinstance(model, str):
+        model = Model(ollama_address(os.environ.get("OLLAMA_HOST", "")), model)
+    examples = ((f"old: {a}\nnew: {b}", f'"{word}"') for a, b, word in COMPARED)
+    messages = shots(COMPARISON, examples, f"old: {old}\nnew: {new}")
+    answer = answered_text(model, messages, 8, format=VERDICTS).strip('"')
+    return answer if answer in VERDICTS["enum"] else "different"
 
 
-def extracted(notes: list[Entry], model: Model, today: date) -> Any:
-    text = answered_text(
-        model,
-        [{"role": "system", "content": EXTRACTION}, {"role": "user", "content": notes[0]["said"]}],
-        300,
-        format=FACTS_SCHEMA,
+# Dates in words
+
+NEAR_DAYS = {  # days away: the words for it; the longer phrases first
+    -2: "the day before yesterday|vorgestern|avant-hier|anteayer|anteontem|l'altro ieri|前天",
+    2: "the day after tomorrow|übermorgen|après-demain|pasado mañana|depois de amanhã|dopodomani|[后後]天",
+    -1: "yesterday(?: morning| evening)?|last night|gestern|hier(?= (?!ist|bin))|ayer|anoche|ontem|ieri|昨[天晚]",
+    0: "today|tonight|this (?:morning|afternoon|evening)|heute(?: abend)?|aujourd'hui|ce soir|hoy|hoje|oggi|stasera|今[天晚]",
+    1: "tomorrow|(?<!guten )(?<!am )(?<!jeden )morgen|demain|(?<!la )mañana|amanhã|domani|明[天晚]",
+}
+WEEKDAYS = """monday montag lundi lunes segunda-feira lunedì 周一 星期一,tuesday dienstag mardi martes terça-feira martedì 周二 星期二,
+    wednesday mittwoch mercredi miércoles quarta-feira mercoledì 周三 星期三,thursday donnerstag jeudi jueves quinta-feira giovedì 周四 星期四,
+    friday freitag vendredi viernes sexta-feira venerdì 周五 星期五,saturday samstag samedi sábado sabato 周六 星期六,
+    sunday sonntag dimanche domingo domenica 周日 星期天""".split(",")
+UNITS = {
+    "d": "days?|tage?n?|jours?|días?|dias?|giorn[oi]|天",
+    "w": "weeks?|wochen?|semaines?|semanas?|settiman[ae]|个?星期|周",
+    "m": "months?|monate?n?|mois|mes(?:es)?|mês|mes[ei]|个?月",
+    "y": "years?|jahre?n?|ans?|années?|años?|anos?|ann[oi]|年",
+}
+UNIT = "|".join(f"(?P<{unit}>{forms})" for unit, forms in UNITS.items())
+NEXT = "next|coming|nächste[nrs]?|kommende[nrs]?|prochaine?|próxim[oa]|prossim[oa]|下个?"
+LAST = "last|letzte[nrs]?|vergangene[nrs]?|derni[eè]re?|pasad[oa]|passad[oa]|scors[oa]|上个?"
+COUNTED = r"(?:(?P<on>in|dans|dentro de|em|tra|fra) |(?P<back>vor|il y a|hace|há) )?"
+COUNTED += rf"(?P<n>\w+) (?:{UNIT})(?P<ago> ago| fa| atrás)?"
+WEEKDAY = rf"(?:(?:on|am|le|el|il|na|no|this|diesen|ce|este|questo) )?(?:(?P<next>{NEXT}) ?|(?P<last>{LAST}) ?)?"
+WEEKDAY += rf"(?P<name>{'|'.join(name for row in WEEKDAYS for name in row.split())})"
+SPAN = rf"(?:(?P<next>{NEXT})|(?P<last>{LAST})) ?(?:{UNIT})"
+WENT = r"\b(?:was|were|did|had|went|got|came|lost|met|saw|took|broke|fell|\w{2,}ed|war|hatte|habe|fui|fue|foi|ho|j'ai)\b|了"
+
+
+def with_dates(text: str, day: date) -> str:
+    """Return text with its relative dates resolved against day, so that they keep.
+
+    >>> with_dates("Exam tomorrow, I saw Kim two weeks ago", date(2026, 3, 2))
+    'Exam on 2026-03-03, I saw Kim on 2026-02-16'
+    """
+
+    def swap(pattern: str, when: Callable[[re.Match[str]], str]) -> None:
+        def put(match: re.Match[str]) -> str:
+            found, before = when(match), match.string[: match.start()]
+            english = re.search("day|night|ing|noon|week|month|year|morrow|ago", match[0], re.I)
+            led = re.search(r"\b(?:since|until|by|before|after|from|for|of|on|in)\s$", before)
+            on = ("on " if len(found) > 7 else "in ") if english and not led else ""
+            return on + found if found else match[0]
+
+        nonlocal text
+        text = re.sub(rf"(?<![a-zà-ÿ])(?:{pattern})(?![a-zà-ÿ])", put, text, flags=re.I)
+
+    def shifted(count: int, match: re.Match[str]) -> str:
+        unit = next(unit for unit in UNITS if match[unit])
+        if unit in "dw":
+            return (day + timedelta(count * (7 if unit == "w" else 1))).isoformat()
+        months = day.year * 12 + day.month - 1 + count * (12 if unit == "y" else 1)
+        return f"{months // 12}-{months % 12 + 1:02}" if unit == "m" else str(months // 12)
+
+    def counted_off(match: re.Match[str]) -> str:
+        number = "".join(words(match["n"])) or "1"  # articles have no content
+        back, ahead = match["back"] or match["ago"], match["on"]
+        return (
+            shifted(int(number) * (-1 if back else 1), match)
+            if number.isdigit() and (back or ahead)
+            else ""
+        )
+
+    def weekday(match: re.Match[str]) -> str:
+        name = match["name"].casefold()
+        wanted = next(number for number, row in enumerate(WEEKDAYS) if name in row.split())
+        ahead = (wanted - day.weekday()) % 7 or 7
+        sentence = (
+            re.split("[,.;]", text[: match.start()])[-1] + re.split("[,.;]", text[match.end() :])[0]
+        )
+        if match["last"] or (not match["next"] and re.search(WENT, sentence, re.I)):
+            return (day + timedelta(ahead - 7 - 7 * (ahead == 7 and 0))).isoformat()
+        skip = 7 if match["next"] and wanted > day.weekday() and name.endswith("day") else 0
+        return (day + timedelta(ahead + skip)).isoformat()
+
+    for away, phrases in NEAR_DAYS.items():
+        swap(
+            phrases,
+            functools.partial(lambda near, match: near, (day + timedelta(away)).isoformat()),
+        )
+    swap(COUNTED, counted_off)
+    swap(WEEKDAY, weekday)
+    swap(SPAN, lambda match: shifted(1 if match["next"] else -1, match))
+    return text
+
+
+# What of a message may hold a fact
+
+PLAY = """let'?s (?:play|pretend)|pretend|role-?play|imagine|act as|once upon a time|spielen wir|stell dir vor|es war einmal|jouons|imaginons|il était une fois
+    |juguemos|imagina|érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|c'era una volta|假装|扮演|从前""".replace(
+    "\n    ", ""
+)
+TASK = """translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?|tradu(?:is|ce|zca|z|ci|zir)|corrig[ea]|resum[ea]|riassumi|翻译|改正|总结"""
+ORDER = """always|never|from now on|answer|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|describe|compare|continue|go on
+    |let me|wait|hold on|call yourself|remind|look|schreib|erklär|antworte|nenn|sag|zeig|écri[st]|explique|réponds?|donne|dis|escribe|explica|responde|dime|dame|escreve
+    |diz|scrivi|spiega|rispondi|dimmi|写|解释|回答|告诉我|给我|请""".replace("\n    ", "")
+NOT_REAL = r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|wenn ich .*(?:wäre|hätte)|\bsi (?:j'|yo )?(?:étais|avais|fuera|tuviera)|\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我
+    |\bbrb\b|\bbe right back\b|\bafk\b|gleich (?:wieder|zurück)|je reviens|ahora vuelvo|já volto|torno subito|马上回来""".replace(
+    "\n    ", ""
+)
+ASKS = """what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|was|wer|wo|wann|warum|wie|kann|kannst|soll|hast
+    |qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|podes|che|chi|dove|perché|come|puoi|什么|怎么""".replace(
+    "\n    ", ""
+)
+SMALL_TALK = terms("""hi hello hey there good morning evening night afternoon day bye see later thanks thank thx so very much lot cheers ok okay k cool great nice lol haha hehe wow yes yeah yep
+    yup sure no nope please fine hm hmm well oh ah right you guten morgen tag abend hallo danke bitte ja nein gut bonjour salut merci oui non bien hola buenos buenas gracias vale si
+    oi ola bom boa obrigado obrigada sim nao ciao buongiorno grazie 你好 谢谢 好 好的 嗯 再见""")
+TAKE_BACK = r"""^\W*(?:(?:please|actually|oh|no|sorry|bitte|por favor)\W+)*(?:(?:forget|ignore|delete|erase) (?:that|this|it|what)|(?:don'?t|do not) (?:remember|save|store|keep|note)
+    |vergiss (?:das|es|was)|oublie|olvida|esquece|dimentica|别记|忘[了掉记])|(?:scratch|forget) that\W*$""".replace(
+    "\n    ", ""
+)
+OFFER = r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|want me|do you want|have you (?:thought|considered|tried)|how about|what about|why not|why don't you)\b
+    |soll ich|möchtest du|willst du|veux-tu|tu veux|quieres|te gustaría|queres|quer que|vuoi|ti va|要不要|想不想""".replace(
+    "\n    ", ""
+)
+SECRET = r"""\b(?:pass ?(?:word|wort|code|phrase)|pwd|pin|api[ _-]?key|token|kennwort|mot de passe|contraseña|senha|密码)\b[^.!?]{0,40}[\d$#@_]|\b(?:sk|pk|ghp|gho|xox[bp]|AKIA|eyJ)[-_A-Za-z0-9]{8,}
+    |-----BEGIN|\b(?:\d[ -]?){13,19}\b""".replace("\n    ", "")
+
+
+def has_secret(text: str) -> bool:
+    """Return whether text holds what opens a door: a password, a key, a card number."""
+    mixed = (word for word in re.findall(r"[^\s,;\"'()]{12,}", text) if "://" not in word)
+    return bool(re.search(SECRET, text, re.I)) or any(
+        len(re.findall(r"(?<=[a-zA-Z])\d|(?<=\d)[a-zA-Z]", word)) > 2 for word in mixed
     )
-    try:
-        facts = json.loads(text)["facts"]
-    except (ValueError, TypeError, KeyError) as err:
-        raise Unusable(
-            "The model's answer could not be read.", "The messages stay for the next sleep."
-        ) from err
-    return [
-        new_memory(f, 90, n["day"], today) for n in notes for f in facts if isinstance(f, str)
-    ], []
 
 
-def settle(new: str, old: str, model: Any) -> str:
-    return "different"
+def question_of(asked: str) -> str:
+    """Return the question that the companion's words end with, nothing where they offer."""
+    asks = re.findall(r"[^.!?。！？]*[?？]", asked)
+    return "" if not asks or re.search(OFFER, " ".join(asks), re.I) else str(asks[-1]).strip()
+
+
+def minable(said: str, asked: str) -> str:
+    """Return what of a message may hold a fact: no orders, questions, play or secrets."""
+    kept, text = [], said.replace("’", "'")
+    if re.search(rf"(?<!\w)(?:{PLAY})", text, re.I):
+        return ""
+    if task := re.search(rf"(?:^|[.!?]\s|please |can you )\W*(?:{TASK})(?![a-z])", text, re.I):
+        text = text[: task.start()]
+    for sentence in re.split(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+", text):
+        if sentence.rstrip().endswith(("?", "？")):  # the part before its question may state
+            parts = re.split(r"(?:,\s*|，|\s+(?=(?:so|but|und|aber|mais|pero|mas|ma) ))", sentence)
+            first = next(
+                (
+                    n
+                    for n, part in enumerate(parts)
+                    if re.match(rf"(?:so |but |and )?(?:{ASKS})\b", part.strip("¿ "), re.I)
+                ),
+                0,
+            )
+            sentence = ", ".join(parts[:first])
+        order = re.match(
+            rf"\W*(?:please,? |can you |bitte )?(?:{ORDER})(?![a-zà-ÿ])", sentence, re.I
+        )
+        if not order and not has_secret(sentence) and not re.search(NOT_REAL, sentence, re.I):
+            kept.append(sentence)
+    text = " ".join(part for part in kept if re.search(r"\w", part))
+    spoken_words = re.findall(r"[^\W_]+", text.casefold())
+    chat = not question_of(asked) and SMALL_TALK.issuperset(spoken_words)
+    return "" if chat else text
+
+
+THIRD = {
+    "am": "is",
+    "are": "is",
+    "'m": " is",
+    "'re": " is",
+    "'ve": " has",
+    "'d": " would",
+    "'ll": " will",
+    "have": "has",
+    "haven't": "hasn't",
+}
+THIRD |= {"do": "does", "don't": "does not", "were": "was", "weren't": "wasn't"}
+SAME_IN_THIRD = terms("""was had did could can can't cannot will won't would wouldn't should must might may couldn't didn't wasn't hadn't used got went came saw met lost took broke fell forgot
+    bought made left sold gave said told thought felt found grew knew kept won wrote woke built began became brought caught chose drank drove ate fought flew heard held meant paid rode
+    slept spoke spent stood swam taught threw understood quit put cut hit hurt let set read ran hid""")
+ADVERB = (
+    "((?:(?:never|really|also|always|just|still|often|only|already|now|even|so|both|too|\\w+ly) )*)"
+)
+
+
+def third(verb: str) -> str:
+    """Return an English verb of the first person in the third: "carry" is "carries"."""
+    low = verb.casefold()
+    if low in THIRD or low in SAME_IN_THIRD or low.endswith("ed") or not low.isalpha():
+        return THIRD.get(low, verb)
+    if re.search(r"[^aeiou]y$", low):
+        return low[:-1] + "ies"
+    return low + ("es" if re.search(r"(?:s|x|z|ch|sh|o)$", low) else "s")
+
+
+def third_person(text: str) -> str:
+    """Return English text with the user called User, so that nobody mistakes whose it is.
+
+    >>> third_person("My sister Kim sings, I don't. I'm tired")
+    "User's sister Kim sings, User does not. User is tired"
+    """
+    if not re.search(r"\b(?:I|my|me)\b", text, re.I) or re.search(
+        r"\b(?:che|sono|di|ho|de|que|et|und|ich|je|eu)\b", text, re.I
+    ):
+        return text
+    text = re.sub(
+        r"\b(?:I|we)('m|'ve|'d|'ll|'re)\b", lambda m: "User" + THIRD[m[1].lower()], text, flags=re.I
+    )
+    text = re.sub(
+        rf"\b(?:I|we) {ADVERB}([\w']+)", lambda m: f"User {m[1]}{third(m[2])}", text, flags=re.I
+    )
+    text = re.sub(r"\b(?:my|mine|our|ours)\b", "User's", text, flags=re.I)
+    return re.sub(r"\b(?:I|me|myself|we|us)\b", "User", text, flags=re.I)
+
+
+CORRECTION = r"[\s,.;!—–-]+(?:no,? wait|wait,? no|no,? sorry|sorry|scratch that|i mean|i meant|make that|or rather|actually,? no|nein,? warte|ich meine|non,? attends|no,? espera|quer dizer|anzi|不对)[\s,.:]+"
+
+
+def corrected(text: str) -> str:
+    """Return text with a slip mended: "two cats, no wait, three" is "three cats"."""
+    found = re.search(rf"{CORRECTION}(?:it's |on )?([\w-]+)", text, re.I)
+    if not found or not found.start():
+        return text
+
+    def kind(word: str) -> str:
+        folded_word = "".join(words(word))
+        return (
+            "number"
+            if folded_word[:1].isdigit()
+            else "name"
+            if word[:1].isupper() and word != "I"
+            else ""
+        )
+
+    before, new = text[: found.start()], found[1]
+    slips = [
+        slip for slip in re.finditer(r"[\w'-]+", before) if kind(new) and kind(slip[0]) == kind(new)
+    ]
+    return (
+        before[: slips[-1].start()] + new + before[slips[-1].end() :] + text[found.end() :]
+        if slips
+        else text
+    )
+
+
+GOES_ON = r"(?:he|she|it|they|his|her|their)\b|(?:no,? )?wait\b|no, |i mean|er ist|sie ist|il est|elle est|[他她它]"
+
+
+def batches(notes: list[Entry]) -> list[list[Entry]]:
+    """Return notes as they are read together: one each, but what goes on joins the last.
+
+    What the user takes back ("forget that") is not read, nor the message it means.
+    """
+    found: list[list[Entry]] = []
+    for note in notes:
+        note = {**note, "told": minable(note["said"], note["asked"])}
+        if re.search(TAKE_BACK, note["said"].replace("’", "'"), re.I):
+            for taken in [note, *(found[-1] if found else [])]:
+                taken["told"] = ""
+        if (
+            found
+            and re.match(GOES_ON, note["said"].strip(), re.I)
+            and not question_of(note["asked"])
+            and found[-1][0]["day"] == note["day"]
+        ):
+            found[-1].append(note)
+        else:
+            found.append([note])
+    return found
+
+
+def claims_in(answer: str) -> list[Entry]:
+    """Return what a model claims as facts; of an answer that was cut, the whole ones.
+
+    Raises Unusable where the answer is something else.
+    """
+    claims: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(answer)
+        claims = found.get("facts") if isinstance(found, dict) else found
+    if claims is None:
+        parts = re.findall(r'\{[^{}]*"fact"[^{}]*\}', answer)
+        claims = [json.loads(part, strict=False) for part in parts] or None
+    if not isinstance(claims, list):
+        raise Unusable("The model's answer could not be read.", "Another --model may do better.")
+    return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
+
+
+NO = r"\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|não|sem|mai|senza)\b|n't\b|[不没无]"
+AGAINST = (
+    NO
+    + r"|dislike|hate|stop|quit|gave up|given up|lost|allerg|unable|former|used to|only|sold|refus|avoid|fail|free"
+)
+FORMER = r"\b(?:used to|no longer|formerly|früher|autrefois|avant|solía|antes|costumava|da (?:piccol|bambin|giovan)[oa])\b"
+WAS = FORMER + r"|\b(?:was|were|former|quit|stopped|war|hatte)\b|av[ao]\b|ed\b|ía\b"
+USER_NAMES = "^(?:the user|o usu[áa]rio|a usu[áa]ria|el usuario|la usuaria|l'utilisat(?:eur|rice)|der (?:be)?nutzer|die nutzerin|l'utente|用户)"
+
+
+def alike(word: str, other: str) -> bool:
+    """Return whether two words are forms of one: they share a long enough beginning."""
+    if word == other or min(len(word), len(other)) < 3 or word[0].isdigit():
+        return word == other
+    shared = len(os.path.commonprefix([word, other]))
+    return shared >= max(3, 0.6 * max(len(word), len(other)) - 0.5)
+
+
+def support(fact: str, source: str) -> float:
+    """Return the share of the fact's words that come from source."""
+    said, given = words(fact), set(words(source))
+    return sum(any(alike(word, other) for other in given) for word in said) / max(1, len(said))
+
+
+def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
+    """Return the fact that a claim becomes, or nothing and why it can't be trusted."""
+    fact = claim.get("fact") if isinstance(claim, dict) else None
+    if not isinstance(fact, str) or not fact.strip():
+        return "", "not a fact"
+    fact = re.split(r"(?<=[\w)])[.!。！]\s+(?=\S)|(?<=。)", " ".join(clean(fact).split()))[0].strip(
+        " .!。;,\"'"
+    )
+    fact = with_dates(
+        third_person(re.sub(USER_NAMES, "User", fact.replace("’", "'"), flags=re.I)), day
+    )
+    story = third_person(told)
+    source = f"{asked} {told} {story}"
+    clauses = re.split(r"[.!?。！？,;，；]|\b(?:but|aber|mais|pero|mas|ma)\b", story)
+    clause = max(clauses, key=lambda part: (support(fact, part), len(part)))
+    if re.search(r"\b(?:ich|je|j'|yo|eu|io|mein\w*|I|my|me)\b|我|[?？]$", fact):
+        return "", "not in the third person"
+    if (not 5 < len(fact) < 200 and fact.isascii()) or len(fact.split()) > 20:
+        return "", "not one short sentence"
+    if has_secret(fact) or re.match(rf"(?:{ORDER})\b", fact, re.I):
+        return "", "an order, or a secret"
+    given = set(words(source))
+    for word in re.findall(r"\d[\d-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact):
+        if any(not any(alike(part, other) for other in given) for part in words(word)):
+            return "", f"{word} was not said"
+    if support(fact, source) < 0.6:
+        return "", "not what was said"
+    own = any(alike(word, other) for word in words(fact) for other in words(told))
+    if (
+        asked
+        and not own
+        and not SMALL_TALK.issuperset(re.findall(r"[^\W_]+", told.casefold()))
+        and not re.match(NO, told, re.I)
+    ):
+        return "", "not what the user said"
+    denied = (
+        re.match(rf"\W*(?:{NO})", told, re.I) if asked and not own else re.search(NO, clause, re.I)
+    )
+    if denied and not re.search(AGAINST, fact, re.I):
+        return "", "the user said not"
+    if re.search(FORMER, clause, re.I) and not re.search(WAS, fact, re.I):
+        return "", "no longer so"
+    owner = re.search(r"User's (\w+)(?: [A-Z]\w+)?", clause)
+    if (
+        re.match("User (?!ha[st]|tem|tiene|有)", fact)
+        and owner
+        and not re.search(r"\bUser\b(?!')", clause)
+    ):
+        return "", "about somebody else"
+    return fact, ""
+
+
+HEALTH = "allerg|asthma|diabet|cancer|depress|anxi|illness|disease|surgery|operation|hospital|diagnos|epilep|pregnan|disab|migraine|injur|过敏|病|krank|enferm|malad|doença|malatt"
+FEELING = """died|dead|death|funeral|passed away|miss(?:es)? (?:him|her|them)|divorc|broke up|heartbroken|grie[fv]|cr(?:y|ied)|devastated|lonely|fired|laid off|over the moon|overjoyed|thrilled
+    |happiest|proud|marri|marry|engaged|wedding|gestorben|scheidung|muri|fallec|mort|morreu|décéd|去世|离婚|结婚|死""".replace(
+    "\n    ", ""
+)
+WHO = "^User(?: is called| is named|'s name| is \\d| is (?:married|single|divorced|widowed)| lives| heißt| se llama| chama-se| se chama| s'appelle| si chiama| vive| lebt| wohnt| mora| habite)"
+PASSES = (
+    r"\b(?:missed|bought|ate|had|spilled|lunch|dinner|breakfast|watched|slept|woke|found|walked)\b"
+)
+
+
+def start_strength(fact: str, told: str, level: object) -> int:
+    """Return a start strength in days: the model's judgement, and signs of kin and feeling."""
+    people = KIN.keys() & set(words(fact)) or re.search(f"{HEALTH}|{WHO}", fact, re.I)
+    if people or re.search(FEELING, f"{fact} {told}", re.I):
+        return LEVELS["core"]
+    return (
+        LEVELS["small"] if level == "small" or re.search(PASSES, fact, re.I) else LEVELS["normal"]
+    )
+
+
+def extracted(
+    notes: list[Entry], model: Model, today: date
+) -> tuple[list[Entry], list[tuple[str, str]]]:
+    """Return the facts that notes hold, as new memories, and what was dropped and why.
+
+    Raises OllamaError, Unusable where the model's answer can't be read.
+    """
+    day = notes[0]["day"]
+    asked = with_dates(question_of(notes[0]["asked"]), day)
+    told = corrected(with_dates(" ".join(note["told"] for note in notes if note["told"]), day))
+    if not told:
+        return [], []
+    facts: list[Entry] = []
+    dropped = []
+    for part in parts_of(told, model.window):
+        said = f"Q: {asked}\nA: {part}" if asked else third_person(part)
+        answer = answered_text(
+            model, shots(EXTRACTION, SHOWN, said), 80 + 2 * len(part) // 3, format=FACTS_SCHEMA
+        )
+        for claim in claims_in(answer):
+            fact, why = checked(claim, asked, part, day)
+            if why:
+                dropped.append((why, str(claim.get("fact") if isinstance(claim, dict) else claim)))
+            elif fact.casefold() not in [known["memory"].casefold() for known in facts]:
+                facts.append(
+                    new_memory(
+                        fact, start_strength(fact, part, claim.get("importance")), day, today
+                    )
+                )
+    return facts, dropped
+
+
+def parts_of(told: str, window: int) -> list[str]:
+    """Return a text in parts, cut at sentences, of which each fits into a third of a window."""
+    parts = [""]
+    for sentence in re.split(r"(?<=[.!?。！？])\s*", told):
+        for piece in [sentence[at : at + window] for at in range(0, len(sentence), window)]:
+            if len(parts[-1]) + len(piece) > window:
+                parts.append("")
+            parts[-1] += f" {piece}" if parts[-1] else piece
+    return parts
+
+
+def shown(facts: str) -> str:
+    """Return facts of an example as the model should write them."""
+    rows = [row.split(" ", 1) for row in facts.split("|") if row]
+    claims = [{"fact": fact, "importance": level} for level, fact in rows]
+    return json.dumps({"facts": claims}, ensure_ascii=False, separators=(",", ":"))
+
+
+SHOWN = [(text, shown(facts)) for text, facts in EXAMPLES]
+
+
+def summary_messages(lines: list[str]) -> list[Entry]:
+    """Return the messages that ask for a summary of dated lines."""
+    return shots(SUMMARY, (), "\n".join(lines))
 
 
 # --- Sleep -------------------------------------------------------------------
@@ -1113,7 +1937,7 @@ def merged(
     before, day = memories[at], day_of(fact["last_mentioned"]) or today
     if what == "update" and day < (day_of(before.get("last_mentioned")) or day):
         return memories, [("superseded", fact)], "older"
-    after = before if old in mentioned else reinforce(before, day, today)
+    after = reinforce(before, day, today, 0 if old in mentioned else REINFORCEMENT)
     cold = [("superseded", before)] if what == "update" else []
     if what == "update":
         higher = {n: max(number_of(after.get(n)) or 0, fact[n]) for n in ("strength", "start")}
@@ -1313,7 +2137,9 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
             session.turns.append({"sent": sent, "ai": ai})
             keep_turn(session, turn if done or not ai else {**turn, "cut": True})
     if not ai:
-        raise OllamaError("The model ended before it said anything.", AGAIN)
+        cut = session.model and session.model.ending == "length"
+        problem = "was cut off while the model was thinking" if cut else "is empty"
+        raise OllamaError(f"The answer {problem}.", AGAIN)
 
 
 def keep_turn(session: Session, turn: Entry) -> None:
@@ -1645,8 +2471,8 @@ def report(night: Night, quiet: bool, verbose: bool) -> None:
         lost = counted(night.given_up, "message")
         say(f"{lost} could not be read in {UNREADABLE_NIGHTS} nights: see the cold store.")
     if night.failure:
-        left = night.messages - night.read - night.given_up
-        say(f"{counted(left, 'message')} wait for the next sleep.")
+        if left := night.messages - night.read - night.given_up:
+            say(f"{counted(left, 'message')} wait for the next sleep.")
         night.failure.show()
 
 

@@ -133,10 +133,9 @@ def test_another_machine_is_called_through_the_proxy(run, ollama, brain_file, cl
 # trial D11
 @pytest.mark.parametrize("piped", [False, True])
 def test_ollama_is_down(run, brain_file, closed_port, piped):
-    if piped:
-        done = run("chat", input="My name is Sam\nand I like tea\n", check=3)
-    else:
-        done = run("chat", "My name is Sam", check=3)
+    args = [] if piped else ["My name is Sam"]
+    lines = "My name is Sam\nand I like tea\n" if piped else None
+    done = run("chat", *args, input=lines, check=3)
     assert done.stdout == ""
     assert one_line(done.stderr)
     assert f"127.0.0.1:{closed_port}" in done.stderr

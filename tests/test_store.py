@@ -226,9 +226,8 @@ def latin_1(tmp_path_factory):
 # trials F27 G01
 @pytest.mark.parametrize("locale", ["C", "latin-1"])
 def test_a_locale_changes_nothing(start, run, ollama, brain_file, locale, request):
-    if locale == "C":
-        env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    else:
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    if locale != "C":
         env = request.getfixturevalue("latin_1")
     text = "Ich wohne in Köln 🙂, 好"
     gone = aged("User mag Äpfel 🍏 und 好", strength=1, days=5)
@@ -250,22 +249,20 @@ def test_a_locale_changes_nothing(start, run, ollama, brain_file, locale, reques
 
 
 # trial F07
-@pytest.mark.parametrize("umask", [0, 0o277], ids=["open", "shut"])
-def test_files_are_private_from_their_first_byte(start, ollama, tmp_path, umask):
+def test_files_are_private_from_their_first_byte(start, ollama, tmp_path):
     folder = tmp_path / "home" / ".config" / "brain"
     seen = {}
-    process = start("chat", "Hello", umask=umask)
+    process = start("chat", "Hello", umask=0)
     while process.poll() is None:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(folder):
                 seen.setdefault(entry.name, set()).add(oct(stat.S_IMODE(entry.stat().st_mode)))
         time.sleep(0.0005)
     process.result(check=0)
-    assert mode(folder) in ("0o700", "0o500")
+    assert mode(folder) == "0o700"
     assert {name for name in seen if name.endswith("json")} == {"brain.json"}
     for name in os.listdir(folder):
-        allowed = {"0o600"} if umask == 0 else {"0o600", "0o400"}
-        assert mode(folder / name) in allowed, name
+        assert mode(folder / name) == "0o600", name
     assert all(int(m, 8) & 0o077 == 0 for modes in seen.values() for m in modes), seen
 
 
