@@ -116,10 +116,7 @@ class Process(subprocess.Popen):
     def result(self, input=None, timeout=20, check=None):
         """Wait for the end; return a CompletedProcess with text, free of tracebacks."""
         sent = input.encode() if isinstance(input, str) else input
-        out, err = (
-            text.decode("utf-8", "backslashreplace")
-            for text in self.ended(sent, timeout)
-        )
+        out, err = (text.decode("utf-8", "backslashreplace") for text in self.ended(sent, timeout))
         done = subprocess.CompletedProcess(self.args, self.returncode, out, err)
         shown = f"exit {done.returncode}\n--- stdout\n{out}\n--- stderr\n{err}"
         assert "Traceback" not in err, shown

@@ -31,9 +31,7 @@ def test_chat_sleep_and_chat_again(run, brain_file):
     assert brain["summary"]["text"]
     again = run("chat", "What is my dog called?", env=env, timeout=300, check=0)
     assert again.stdout.strip()
-    assert [turn["user"] for turn in read(brain_file)["short_term"]] == [
-        "What is my dog called?"
-    ]
+    assert [turn["user"] for turn in read(brain_file)["short_term"]] == ["What is my dog called?"]
     if LOG:
         with open(LOG, encoding="utf-8") as log:
             assert {json.loads(line)["loads"] for line in log} == {1}

@@ -667,18 +667,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def show(self):
         """Send what is known of a model."""
-        name = self.wanted(
-            missing=(400, "model is required"), unknown="model '{full}' not found"
-        )
+        name = self.wanted(missing=(400, "model is required"), unknown="model '{full}' not found")
         model = self.fake.models[name]
-        template = (
-            "{{ .Prompt }}" if model.template == "go" else "{% for m in messages %}"
-        )
+        template = "{{ .Prompt }}" if model.template == "go" else "{% for m in messages %}"
         about = {
             "modelfile": f"FROM {name}\n",
-            "parameters": "\n".join(
-                f"{k:<30} {v}" for k, v in model.parameters.items()
-            ),
+            "parameters": "\n".join(f"{k:<30} {v}" for k, v in model.parameters.items()),
             "template": template,
             "system": model.system,
             "details": self.identity(name, model)["details"],
@@ -851,10 +845,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def part(self, text="", thinking="", **more):
         """Return one line of an answer."""
+        body = {"message": {"role": "assistant", "content": text}}
         if self.record.path == "/api/generate":
             body = {"response": text}
-        else:
-            body = {"message": {"role": "assistant", "content": text}}
         if thinking:
             body.get("message", body)["thinking"] = thinking
         head = {"model": self.body.get("model"), "created_at": moment(time.time())}

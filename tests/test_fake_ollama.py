@@ -83,9 +83,7 @@ def test_replies_and_answers_are_separate_queues(ollama):
     ollama.replies = ["one", lambda body: body["messages"][-1]["content"].upper()]
     ollama.answers = [{"facts": ["User has a dog"]}]
     assert text(chat(ollama, "hi")) == "one"
-    assert json.loads(text(chat(ollama, "hi", format=SCHEMA))) == {
-        "facts": ["User has a dog"]
-    }
+    assert json.loads(text(chat(ollama, "hi", format=SCHEMA))) == {"facts": ["User has a dog"]}
     assert text(chat(ollama, "hi")) == "HI"
     assert text(chat(ollama, "hi")) == "I see."
     assert json.loads(text(chat(ollama, "hi", format=SCHEMA))) == {"facts": []}
@@ -202,9 +200,7 @@ def test_a_model_is_loaded_once_and_again_for_another_window(ollama):
 def test_hanging_up_aborts_a_load(ollama):
     ollama.load_seconds = 30
     with pytest.raises(requests.ReadTimeout):
-        requests.post(
-            f"{ollama.host}/api/chat", json={"model": "gemma2:2b"}, timeout=0.1
-        )
+        requests.post(f"{ollama.host}/api/chat", json={"model": "gemma2:2b"}, timeout=0.1)
     assert ollama.settle()
     assert ollama.aborted_loads == ["gemma2:2b"]
     assert (ollama.loads, ollama.requests[0].aborted) == (0, True)
@@ -251,9 +247,7 @@ def test_embed(ollama):
     assert post(ollama, "embed", input="hi").status_code == 501
     ollama.models["minilm"] = Model(capabilities=["embedding"])
     texts = ["a grey cat", "A grey cat!", "tax law"]
-    one, same, other = post(ollama, "embed", model="minilm", input=texts).json()[
-        "embeddings"
-    ]
+    one, same, other = post(ollama, "embed", model="minilm", input=texts).json()["embeddings"]
     assert one == same != other
     assert sum(x * x for x in one) == pytest.approx(1)
 
