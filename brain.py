@@ -33,6 +33,7 @@ __version__ = "0.1.0"
 
 Entry = dict[str, Any]  # a turn or a memory as it stands in brain.json, or a JSON object
 Brain = dict[str, Any]  # the whole file
+Pairs = list[tuple[str, str]]
 
 # --- Settings ----------------------------------------------------------------
 
@@ -236,8 +237,7 @@ def reinforce(memory: Entry, day: date, today: date, gain: int = REINFORCEMENT) 
     gained = min(most, max(strength, start) + gain)
     mentioned = max(day, day_of(memory.get("last_mentioned")) or day).isoformat()
     decayed = max(today, counted_until(memory) or today).isoformat()
-    dates = {"last_mentioned": mentioned, "last_decayed": decayed}
-    return {**memory, "strength": gained, **dates}
+    return memory | {"strength": gained, "last_mentioned": mentioned, "last_decayed": decayed}
 
 
 def new_memory(text: str, start: float, day: date, today: date) -> Entry:
@@ -270,10 +270,14 @@ def terms(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def grouped(text: str, key: Callable[[str], str] = str) -> dict[str, str]:
+def either(rows: str) -> str:
+    """Return the alternatives in rows as one group of a regex, capitals or not."""
+    return f"(?i:{''.join(map(str.strip, rows.splitlines()))})"
+
+
+def grouped(text: str) -> dict[str, str]:
     """Return for every word of a text the first word of its row; rows end at commas."""
-    rows = [row.split() for row in text.split(",")]
-    return {key(form): row[0] for row in rows for form in row}
+    return {form: row.split()[0] for row in text.split(",") for form in row.split()}
 
 
 # Scripts written without spaces (Thai to Khmer, kana, Han), and vowel signs that Python takes for no letters
@@ -286,55 +290,52 @@ TOKEN = re.compile(
     rf"|[{UNSPACED}]+|[{EMOJI}]|'s?(?![a-z])|[,;:()]"
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
-SHORT_FORM = re.compile(r"(?<=[a-z])'(?:re|ve|ll|d|m)\b|(?<=ca)n't|(?<=wo)n't|n't")
-LONE_LETTER = re.compile(
-    r"\b([a-z])-(?=[a-z]{3})|((?:^|\b(?:an?|the|my|her|his) )[etux]) (?=[a-z]{3})"
-)
-CALLED = re.compile(
-    r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) |\buser (?:is|'s name is) called |\b(is) (?:called|named) "
-)
+REWORDED = {  # ways to say one thing
+    r"(?<=[a-z])'(?:re|ve|ll|d|m)\b": "",
+    "n't": " not",
+    r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) ": r"user 's \1 is ",
+    r"\buser (?:is|'s name is) called ": "user 's name is ",
+    r"\bis (?:called|named) ": "is ",
+    r"\b([a-z])-(?=[a-z]{3})|((?:^|\b(?:an?|the|my|her|his) )[etux]) (?=[a-z]{3})": r"\1\2",
+}
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
 USER_UNSPACED = re.compile("(?:用户|用戶|我)的?|ユーザー[はがの]?|ผู้ใช้")
-NUMBERS = grouped("""1 one,2 two zwei deux dos due dois duas,3 three drei trois tres tre,4 four vier quatre cuatro quattro quatro,5 five funf cinq cinco cinque,6 six sechs seis
-    sei,7 seven sieben siete sette sete,8 eight acht huit ocho otto oito,9 nine neun neuf nueve nove,10 ten zehn dix diez dieci dez,11 eleven elf onze
-    undici,12 twelve zwolf douze doce dodici doze,13 thirteen,14 fourteen,15 fifteen,16 sixteen,17 seventeen,18 eighteen,19 nineteen,20 twenty zwanzig vingt
-    veinte venti vinte,30 thirty,40 forty,50 fifty,60 sixty,70 seventy,80 eighty,90 ninety""")
-USER = terms("""user users benutzer benutzerin nutzer nutzerin utilisateur utilisatrice usuario usuaria utente i me my mine myself ich mir mich mein meine je j' moi mon yo
-    mi io mio mia eu meu minha""")
+NUMBERS = grouped("""1 one,2 two zwei deux dos due dois duas,3 three drei trois tres tre,4 four vier quatre cuatro quattro quatro,5 five funf cinq cinco
+    cinque,6 six sechs seis sei,7 seven sieben siete sette sete,8 eight acht huit ocho otto oito,9 nine neun neuf nueve nove,10 ten zehn dix diez dieci dez,11
+    eleven elf onze undici,12 twelve zwolf douze doce dodici doze,13 thirteen,14 fourteen,15 fifteen,16 sixteen,17 seventeen,18 eighteen,19 nineteen,20 twenty
+    zwanzig vingt veinte venti vinte,30 thirty,40 forty,50 fifty,60 sixty,70 seventy,80 eighty,90 ninety""")
+USER = terms("""user users benutzer benutzerin nutzer nutzerin utilisateur utilisatrice usuario usuaria utente i me my mine myself ich mir mich mein meine je
+    j' moi mon yo mi io mio mia eu meu minha""")
 # Words that a fact can gain or lose unchanged; those that begin an added detail; and those that both wordings must have.
-NEUTRAL = terms("""a an the to 's ' really very quite also now currently das dem den der die ein eine einem einen einer eines el gli il l' la las le les lo los os un una une
-    uno um uma sehr muy muito molto jetzt agora adesso ahora""")
-DETAIL = terms(
-    """in on at near with as for im mit bei als en dans avec chez con como em com nel nella"""
-)
-STRICT = terms("""about after again against all already always am among and any are away be because been before being but by can could did do does during each else enough
-    even ever every few from had has have having he her here him his how if instead into is it its just less many more most much must named of off often
-    once only or other our out over own per she should since so some such than that their them then there these they this those through too under until up
-    was we were what when where which while who why will without would you your auch auf aus dass fur ihr ihre ihren ist nach oder sein seine sich sind um
-    und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur t' y
-    al del e ella es esta o para pero por si su sus tiene ao da do dos na nas no nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben
-    habe , ; : ( )""") - {"no"}
-IRREGULAR = grouped("""become became,begin began begun,bite bitten,break broke broken,bring brought,build built,buy bought,catch caught,child children,choose chose chosen,come
-    came,die died dying dead,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,feel felt,fight fought,find found,fly flew
-    flown,foot feet,forget forgot forgotten,get got gotten,give gave given,go went gone,grow grew grown,hear heard,hold held,keep kept,know knew known,leave
-    left,lend lent,lose lost,make made,man men,meet met,mouse mice,news,not cannot dont cant doesnt didnt,pay paid,person people,ride rode ridden,ring rang
-    rung,run ran,say said,see saw seen,sell sold,send sent,sing sang sung,sit sat,sleep slept,speak spoke spoken,spend spent,stand stood,steal stole
-    stolen,swim swam swum,take took taken,teach taught,tell told,think thought,throw threw thrown,tooth teeth,wake woke woken,wear wore worn,wife wives,win
-    won,woman women,write wrote written""")
+NEUTRAL = terms("""a an the to 's ' really very quite also now currently das dem den der die ein eine einem einen einer eines el gli il l' la las le les lo los
+    os un una une uno um uma sehr muy muito molto jetzt agora adesso ahora""")
+DETAIL = terms("""in on at near with as for im mit bei als en dans avec chez con como em
+    com nel nella""")
+STRICT = terms("""about after again against all already always am among and any are away be because been before being but by can could did do does during each
+    else enough even ever every few from had has have having he her here him his how if instead into is it its just less many more most much must named of off
+    often once only or other our out over own per she should since so some such than that their them then there these they this those through too under until
+    up was we were what when where which while who why will without would you your auch auf aus dass fur ihr ihre ihren ist nach oder sein seine sich sind um
+    und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur t' y al
+    del e ella es esta o para pero por si su sus tiene ao da do dos na nas nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben habe , ; : (
+    )""")
+IRREGULAR = grouped("""become became,begin began begun,bite bitten,break broke broken,bring brought,build built,buy bought,catch caught,child children,choose
+    chose chosen,come came,die died dying dead,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,feel felt,fight fought,find
+    found,fly flew flown,foot feet,forget forgot forgotten,get got gotten,give gave given,go went gone,grow grew grown,hear heard,hold held,keep kept,know knew
+    known,leave left,lend lent,lose lost,make made,man men,meet met,mouse mice,news,not cannot dont cant doesnt didnt,pay paid,person people,ride rode
+    ridden,ring rang rung,run ran,say said,see saw seen,sell sold,send sent,sing sang sung,sit sat,sleep slept,speak spoke spoken,spend spent,stand stood,steal
+    stole stolen,swim swam swum,take took taken,teach taught,tell told,think thought,throw threw thrown,tooth teeth,wake woke woken,wear wore worn,wife
+    wives,win won,woman women,write wrote written""")
 # What a word loses or changes, in this order. One vowel between consonants keeps its e and gets it back: "hoping" is hope, "hopping" hop.
-ENDINGS = [
-    (re.compile(pattern), rest)
-    for pattern, rest in (
-        (r"(?<=..)ie[sd]$", "y"),
-        (r"(ss|ch|sh|x|zz|o)es$", r"\1"),
-        (r"(?<=[^siu])s$", ""),
-        (r"([bcdgkmnprtv])\1(ing|ed)$", r"\1"),
-        (r"^([^aeiouy]*[aeiouy][^aeiouwxy])(ing|ed)$", r"\1e"),
-        (r"^(.*[aeiouy].*)(ing|(?<!e)ed)$", r"\1"),
-        (r"^(?![^aeiouy]*[aeiouy][^aeiouwxy]e$)(.{4,})e$", r"\1"),
-        (r"(?<=...)gic$", "gy"),
-    )
-]
+ENDINGS = {
+    r"(?<=..)ie[sd]$": "y",
+    r"(ss|ch|sh|x|zz|o)es$": r"\1",
+    r"(?<=[^siu])s$": "",
+    r"([bcdgkmnprtv])\1(ing|ed)$": r"\1",
+    r"^([^aeiouy]*[aeiouy][^aeiouwxy])(ing|ed)$": r"\1e",
+    r"^(.*[aeiouy].*)(ing|(?<!e)ed)$": r"\1",
+    r"^(?![^aeiouy]*[aeiouy][^aeiouwxy]e$)(.{4,})e$": r"\1",
+    r"(?<=...)gic$": "gy",
+}
 
 
 def words(text: str) -> list[str]:
@@ -356,14 +357,10 @@ def tokens_of(text: str) -> list[str]:
         text = unicodedata.normalize("NFKC", text).casefold().translate(LETTERS)
         text = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
         text = USER_UNSPACED.sub(" user ", unicodedata.normalize("NFC", text))
-    text = SHORT_FORM.sub(
-        lambda m: " not" if m[0] == "n't" else "n not" if m[0][0] == "n" else "", text
-    )
-    text = CALLED.sub(
-        lambda m: f"user 's {m[1]} is " if m[1] else "is " if m[2] else "user 's name is ", text
-    )
+    for phrase, instead in REWORDED.items():
+        text = re.sub(phrase, instead, text)
     tokens: list[str] = []
-    for token in TOKEN.findall(LONE_LETTER.sub(r"\1\2", text)):
+    for token in TOKEN.findall(text):
         run = len(token) > 2 and token[0] > "\u0e00" and UNSPACED_RUN.match(token)
         tokens += map("".join, pairwise(token)) if run else [token]
     return tokens
@@ -381,47 +378,37 @@ def stem(token: str) -> str:
     known = NUMBERS.get(token) or IRREGULAR.get(token)
     if known or len(token) < 4 or not token.isalpha():
         return known or re.sub(r"(?<=\d),(?=\d{3}\b)", "", token)
-    for ending, rest in ENDINGS:
-        token = ending.sub(rest, token)
+    for ending, rest in ENDINGS.items():
+        token = re.sub(ending, rest, token)
     return token
 
 
+def stem_groups(text: str) -> dict[str, str]:
+    """Return for the stem of every word of a text the first word of its row."""
+    return {stem(form): first for form, first in grouped(text).items()}
+
+
 # Words for one attitude count as one; "can't stand" is a dislike by its "not".
-LIKING = grouped(
-    """like love enjoy adore mag liebt aime adora gusta encanta ama piace gosta,hate dislike detest loathe hasst deteste odia odeia,stand""",
-    stem,
-)
-KIN = grouped(
-    """mother mum mom mama mutter mere madre mae mamma 妈妈 母亲,father dad papa vater pere padre pai babbo 爸爸 父亲,sister schwester soeur hermana sorella irma 姐姐
-    妹妹,brother bruder frere hermano fratello irmao 哥哥 弟弟,son sohn fils hijo figlio filho 儿子,daughter tochter fille hija figlia filha 女儿,partner spouse wife
-    husband girlfriend boyfriend fiance fiancee frau mann femme mari esposa esposo marido moglie marito 妻子 老婆 丈夫 老公,grandmother grandma granny oma abuela
-    nonna,grandfather grandpa opa abuelo nonno,aunt tante tia zia,uncle onkel oncle tio zio,cousin cousine prima primo cugina cugino,niece nichte sobrina
-    sobrinha,nephew neffe neveu sobrino sobrinho,parent eltern padres genitori pais,child kid kinder,friend freund freundin ami amie amigo amiga amico amica
-    朋友,neighbour neighbor nachbar nachbarin voisin voisine vecino vecina vizinho vizinha vicino vicina,colleague coworker kollege kollegin collegue colega
-    collega,boss chef chefin jefe jefa chefe capo,roommate flatmate""",
-    stem,
-)
+LIKING = stem_groups("""like love enjoy adore mag liebt aime adora gusta encanta ama piace
+    gosta,hate dislike detest loathe hasst deteste odia odeia,stand""")
+KIN = stem_groups("""mother mum mom mama mutter mere madre mae mamma 妈妈 母亲,father dad papa vater pere padre pai babbo 爸爸 父亲,sister schwester soeur
+    hermana sorella irma 姐姐 妹妹,brother bruder frere hermano fratello irmao 哥哥 弟弟,son sohn fils hijo figlio filho 儿子,daughter tochter fille hija
+    figlia filha 女儿,partner spouse wife husband girlfriend boyfriend fiance fiancee frau mann femme mari esposa esposo marido moglie marito 妻子 老婆 丈夫
+    老公,grandmother grandma granny oma abuela nonna,grandfather grandpa opa abuelo nonno,aunt tante tia zia,uncle onkel oncle tio zio,cousin cousine prima
+    primo cugina cugino,niece nichte sobrina sobrinha,nephew neffe neveu sobrino sobrinho,parent eltern padres genitori pais,child kid kinder,friend freund
+    freundin ami amie amigo amiga amico amica 朋友,neighbour neighbor nachbar nachbarin voisin voisine vecino vecina vizinho vizinha vicino vicina,colleague
+    coworker kollege kollegin collegue colega collega,boss chef chefin jefe jefa chefe capo,roommate flatmate""")
 # Words that deny, end or wish, and others that change the fact to which they are added.
-ENDING = frozenset(
-    map(
-        stem,
-        terms("""not no never none stop quit cease end finish give lose leave sell die cancel drop nicht kein keine keinen keinem keiner mehr nie pas jamais plus nunca jamas
-    nao sem non mai piu nem ya want wish hope plan try"""),
-    )
-)
-DOUBT = (
-    ENDING
-    | KIN.keys()
-    | terms("past future dream theory fiction almost nearly maybe perhaps fail former longer")
-)
-SLOTS = grouped(
-    """home live move relocate reside wohnt lebt gezogen umgezogen habite demenage vive vivo mudo mudou mora abita trasferito trasferita 住在 搬到,job work job employ
-    profession occupation hire fire retire arbeitet arbeit beruf travaille trabaja trabajo trabalha lavora lavoro 工作,studies study studiert etudie estudia
-    estuda studia major degree,status single married marry divorce engaged engage widow widowed separate ledig verheiratet geschieden verlobt celibataire
-    soltero soltera casado casada divorciado divorciada solteiro solteira sposato sposata 单身 结婚 离婚,name heisst nom nombre nome 名字,age alt""",
-    stem,
-)
-YEARS = terms("""year jahr an ano anni""")
+ENDING = stem_groups("""not no never none stop quit cease end finish give lose leave sell die cancel drop nicht kein keine keinen keinem keiner mehr nie pas
+    jamais plus nunca jamas nao sem non mai piu nem ya want wish hope plan try""").keys()
+HEDGES = terms("past future dream theory fiction almost nearly maybe perhaps fail former longer")
+DOUBT = ENDING | KIN.keys() | HEDGES
+SLOTS = stem_groups("""home live move relocate reside wohnt lebt gezogen umgezogen habite demenage vive vivo mudo mudou mora abita trasferito trasferita 住在
+    搬到,job work job employ profession occupation hire fire retire arbeitet arbeit beruf travaille trabaja trabajo trabalha lavora lavoro 工作,studies study
+    studiert etudie estudia estuda studia major degree,status single married marry divorce engaged engage widow widowed separate ledig verheiratet geschieden
+    verlobt celibataire soltero soltera casado casada divorciado divorciada solteiro solteira sposato sposata 单身 结婚 离婚,name heisst nom nombre nome
+    名字,age alt""")
+YEARS = terms("year jahr an ano anni")
 
 
 def verdict(new: str, old: str) -> str:
@@ -561,6 +548,11 @@ def extend_index(index: Entry, memories: list[Any]) -> None:
         day.append(number)
 
 
+def weight(memory: Entry) -> tuple[float, str]:
+    """Return what puts one memory before another: strength, then the last mention."""
+    return number_of(memory.get("strength")) or 0, str(memory.get("last_mentioned"))
+
+
 def rank(message: str, memories: list[Any], index: Entry | None = None) -> list[int]:
     """Return the indexes of at most RANKED memories that a message calls for, best first.
 
@@ -577,14 +569,8 @@ def rank(message: str, memories: list[Any], index: Entry | None = None) -> list[
         scores[number] *= rows[number][1]
     scores |= nearby_scores(asked, heapq.nlargest(STRONG, scores, key=scores.__getitem__), rows)
     floor = min(heapq.nlargest(RANKED, scores.values()), default=0)
-
-    def weight(number: int) -> tuple[float, float, str]:
-        memory = memories[number]
-        strength = number_of(memory.get("strength")) or 0
-        return scores[number], strength, str(memory.get("last_mentioned"))
-
-    found = (number for number, score in scores.items() if score >= floor)
-    return sorted((n for n in found if is_memory(memories[n])), key=weight, reverse=True)[:RANKED]
+    found = [n for n, score in scores.items() if score >= floor and is_memory(memories[n])]
+    return sorted(found, key=lambda n: (scores[n], weight(memories[n])), reverse=True)[:RANKED]
 
 
 def asked_words(message: str, index: Entry) -> list[tuple[float, str, list[int]]]:
@@ -702,28 +688,10 @@ def read_brain(path: Path) -> Brain:
         raise BrainError(problem, "Put that right, or name another with --brain.") from err
 
 
-def json_text(value: Any, margin: str = "\n") -> str:
-    """Return value as json.dumps(indent=2, ensure_ascii=False) does, but faster."""
-    inner = margin + "  "
-    if isinstance(value, str):
-        return json.encoder.encode_basestring(value)
-    if not value or not isinstance(value, dict | list) or len(margin) > 100:
-        return json.dumps(value, ensure_ascii=False)  # 100: nobody reads that far in
-    if isinstance(value, list):
-        return (
-            "["
-            + inner
-            + f",{inner}".join([json_text(item, inner) for item in value])
-            + margin
-            + "]"
-        )
-    pairs = [f"{json_text(name)}: {json_text(value[name], inner)}" for name in value]
-    return "{" + inner + f",{inner}".join(pairs) + margin + "}"
-
-
-def to_bytes(text: str) -> bytes:
-    """Return JSON text as a line of UTF-8, lone surrogates escaped as they were read."""
-    return LONE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text + "\n").encode()
+def json_bytes(value: Any, indent: int | None = None) -> bytes:
+    """Return value as JSON in UTF-8, lone surrogates escaped as they were read."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent) + "\n"
+    return LONE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text).encode()
 
 
 def beside(path: Path, ending: str) -> Path:
@@ -736,10 +704,14 @@ def open_private(path: Path, flags: int) -> Any:
     return open(os.open(path, flags | os.O_CREAT | os.O_RDWR, 0o600), "rb+")
 
 
-def unwritable(path: Path, err: OSError) -> BrainError:
-    """Return the error for a file that can't be written."""
-    remedy = "brain.json is as it was; make room, and check who may write there."
-    return BrainError(f"{path} could not be written: {err.strerror}.", remedy)
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what goes wrong in the block, which writes path, into a BrainError."""
+    try:
+        yield
+    except OSError as err:
+        remedy = "brain.json is as it was; make room, and check who may write there."
+        raise BrainError(f"{path} could not be written: {err.strerror}.", remedy) from err
 
 
 def sync_folder(path: Path) -> None:
@@ -757,32 +729,32 @@ def replace_file(path: Path, data: bytes) -> None:
     """
     temporary = beside(path, ".tmp")
     try:
-        temporary.unlink(missing_ok=True)
-        with open_private(temporary, os.O_EXCL) as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, path)
-        sync_folder(path)
-    except OSError as err:
-        raise unwritable(path, err) from err
+        with writing(path):
+            temporary.unlink(missing_ok=True)
+            with open_private(temporary, os.O_EXCL) as out:
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, path)
+            sync_folder(path)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()  # where it is still there
 
 
-if sys.platform == "win32":
-    import msvcrt
+def take_lock(file: Any) -> bool:
+    """Lock an open file for this process, and return whether nobody else holds it."""
+    with contextlib.suppress(OSError):
+        if sys.platform == "win32":
+            import msvcrt
 
-    def take_lock(handle: int) -> None:
-        """Lock an open file for this process, or raise OSError at once."""
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-else:
-    import fcntl
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
 
-    def take_lock(handle: int) -> None:
-        """Lock an open file for this process, or raise OSError at once."""
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 @contextlib.contextmanager
@@ -791,21 +763,13 @@ def lock(path: Path, seconds: float) -> Iterator[bool]:
 
     The kernel lets go when the process ends, however it ends.
     """
-    try:
+    with writing(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = open_private(path, 0)
-    except OSError as err:
-        raise unwritable(path, err) from err
-    until, held = time.monotonic() + seconds, False
+    until = time.monotonic() + seconds
     with file:
-        while not held:
-            try:
-                take_lock(file.fileno())
-                held = True
-            except OSError:
-                if time.monotonic() >= until:
-                    break
-                time.sleep(0.01)
+        while not (held := take_lock(file)) and time.monotonic() < until:
+            time.sleep(0.01)
         yield held
 
 
@@ -834,12 +798,10 @@ def open_brain(path: Path) -> Iterator[Brain]:
             problem = f"{path} has been in use by another brain for {LOCK_SECONDS} seconds."
             raise BrainError(problem, "Try again, or end the brain process that hangs.")
         brain = read_brain(path)
-        before = {
-            key: [*value] if isinstance(value, list) else value for key, value in brain.items()
-        }
+        before = brain | {name: [*brain[name]] for name in ("short_term", "long_term")}
         yield brain
         if brain != before:
-            replace_file(path, to_bytes(json_text(brain)))
+            replace_file(path, json_bytes(brain, indent=2))
 
 
 def cold_path(path: Path) -> Path:
@@ -869,26 +831,21 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
     """
     day = today.isoformat()
     new = [{"day": day, "reason": reason, "entry": entry} for reason, entry in gone]
-    lines = [to_bytes(json.dumps(record, ensure_ascii=False)) for record in new]
+    lines = [(cold_key(one), json_bytes(one)) for one in new]
     if not new:
         return
-    try:
+    with writing(cold_path(path)):
         with open_private(cold_path(path), os.O_APPEND) as out:
-            out.seek(max(0, out.seek(0, os.SEEK_END) - 2 * sum(map(len, lines)) - 65_536))
+            back = 2 * sum(len(line) for _, line in lines) + 65_536
+            out.seek(max(0, out.seek(0, os.SEEK_END) - back))
             tail = out.read()
             known = [cold_key(record) for record in cold_records(tail)]
-            fresh = [
-                line
-                for record, line in zip(new, lines, strict=True)
-                if cold_key(record) not in known
-            ]
+            fresh = [line for key, line in lines if key not in known]
             torn = b"\n" if tail and not tail.endswith(b"\n") else b""
             out.write(torn + b"".join(fresh))
             out.flush()
             os.fsync(out.fileno())
         sync_folder(path)
-    except OSError as err:
-        raise unwritable(cold_path(path), err) from err
 
 
 SLEPT_LINE = re.compile(rb'\{"day": "([\d-]{10})", "reason": "slept"')
@@ -897,10 +854,8 @@ SLEPT_LINE = re.compile(rb'\{"day": "([\d-]{10})", "reason": "slept"')
 def drop_old_turns(path: Path, today: date) -> None:
     """Take the turns that a sleep read SLEPT_DAYS ago out of the cold store."""
     cold, oldest = cold_path(path), (today - timedelta(SLEPT_DAYS)).isoformat().encode()
-    try:
+    with writing(cold):
         lines = cold.read_bytes().split(b"\n") if cold.exists() else []
-    except OSError as err:
-        raise unwritable(cold, err) from err
     kept = [line for line in lines if not (old := SLEPT_LINE.match(line)) or old[1] >= oldest]
     if len(kept) < len(lines):
         replace_file(cold, b"\n".join(kept))
@@ -1161,16 +1116,13 @@ def reply(model: Model, messages: list[Entry], most_tokens: int, **more: Any) ->
     taken, model.ending = 0, ""
     with contextlib.closing(ask(model.host, "/api/chat", body)) as lines:
         for line in lines:
-            message = line.get("message")
-            message = message if isinstance(message, dict) else {}
+            message = line["message"] if isinstance(line.get("message"), dict) else {}
             if isinstance(message.get("content"), str):
                 yield message["content"]
             if line.get("done") is True or line.get("done_reason"):
                 model.ending = str(line.get("done_reason") or "stop")
                 return model.learn(messages, line.get("prompt_eval_count"))
-            taken += (
-                1 + len(str(message.get("content", ""))) + len(str(message.get("thinking", "")))
-            )
+            taken += 1 + sum(len(str(message.get(part, ""))) for part in ("content", "thinking"))
             if taken > 20 * most_tokens + 1000:
                 raise OllamaError(f"{model.name} does not come to an end.", AGAIN)
     raise OllamaError("The answer was cut off: Ollama closed the connection.", AGAIN)
@@ -1206,7 +1158,7 @@ def system_text(
     if isinstance(summary, str) and summary.strip():
         parts.append(f"{LAST_TIME} {printable(summary)}")
     left, lines, seen = most_tokens - sum(map(tokens, parts)), [REMEMBERED], set()
-    for memory in strongest(brain["long_term"]):
+    for memory in sorted(filter(is_memory, brain["long_term"]), key=weight, reverse=True):
         day = day_of(memory.get("last_mentioned"))
         line = f"- {printable(memory['memory'])}" + (f" ({day})" if day else "")
         left -= tokens(line) - MESSAGE_TOKENS + 1
@@ -1215,15 +1167,6 @@ def system_text(
         lines.append(line)
         seen.add(memory["memory"])
     return "\n\n".join([*parts, "\n".join(lines) if seen else NOTHING_YET]), seen
-
-
-def strongest(memories: list[Any]) -> list[Entry]:
-    """Return the memories that can be read, strongest first, then the newest."""
-
-    def weight(memory: Entry) -> tuple[float, str]:
-        return number_of(memory.get("strength")) or 0, str(memory.get("last_mentioned"))
-
-    return sorted(filter(is_memory, memories), key=weight, reverse=True)
 
 
 def noted(message: str, moment: datetime, told: date | None, recalled: list[str]) -> str:
@@ -1346,19 +1289,13 @@ to the user, A the answer: write both together as one fact. Add nothing. If the 
 nothing about User, the list is empty.
 importance: "small" for a passing little thing, "normal" for tastes, work, plans, hobbies, \
 "core" for who User is, family, friends, pets, health, grief, great joy."""
-EXAMPLES = (
-    (
-        "User's aunt Ingrid collects stamps, but User is more into chess.",
-        "core User's aunt Ingrid collects stamps|normal User is more into chess",
-    ),
-    ("The Moon has no air.", ""),
-    ("Q: How old is your nephew?\nA: Eleven", "core User's nephew is eleven years old"),
-    ("Q: Do you eat mushrooms?\nA: No", "normal User does not eat mushrooms"),
-    (
-        "Toco la batería y tengo un hurón que se llama Miso.",
-        "normal User toca la batería|core User tiene un hurón que se llama Miso",
-    ),
-    ("User spilled tea on User's laptop.", "small User spilled tea on User's laptop"),
+EXAMPLES = (  # a text = an importance and a fact | another one
+    "User's aunt Ingrid collects stamps, but User is more into chess. = core User's aunt Ingrid collects stamps | normal User is more into chess",
+    "The Moon has no air. = ",
+    "Q: How old is your nephew?\nA: Eleven = core User's nephew is eleven years old",
+    "Q: Do you eat mushrooms?\nA: No = normal User does not eat mushrooms",
+    "Toco la batería y tengo un hurón que se llama Miso. = normal User toca la batería | core User tiene un hurón que se llama Miso",
+    "User spilled tea on User's laptop. = small User spilled tea on User's laptop",
 )
 LEVELS = {"small": 10, "normal": 90, "core": 365}  # importance: start strength in days
 CLAIM = {"fact": {"type": "string"}, "importance": {"type": "string", "enum": [*LEVELS]}}
@@ -1381,11 +1318,7 @@ VERDICTS = {"type": "string", "enum": ["same", "different", "update"]}
 
 def shots(system: str, examples: Iterable[tuple[str, str]], asked: str) -> list[Entry]:
     """Return the messages of a question with examples: all but the last never change."""
-    messages = [{"role": "system", "content": system}]
-    for question, answer in examples:
-        messages.append({"role": "user", "content": question})
-        messages.append({"role": "assistant", "content": answer})
-    return [*messages, {"role": "user", "content": asked}]
+    return dialogue(system, [{"sent": sent, "ai": ai} for sent, ai in examples], asked)
 
 
 def answered_text(model: Model, messages: list[Entry], most_tokens: int, **more: Any) -> str:
@@ -1413,7 +1346,7 @@ def settle(new: str, old: str, model: Model | str) -> str:
 
 # Dates in words
 
-NEAR_DAYS = {  # days away: the words for it; the longer phrases first
+NEAR_DAYS = {  # days away: the words for it, the longer phrases first
     -2: "the day before yesterday|vorgestern|avant-hier|anteayer|anteontem|l'altro ieri|前天",
     2: "the day after tomorrow|übermorgen|après-demain|pasado mañana|depois de amanhã|dopodomani|[后後]天",
     -1: "yesterday(?: morning| evening)?|last night|gestern|hier(?= (?!ist|bin))|ayer|anoche|ontem|ieri|昨[天晚]",
@@ -1431,14 +1364,64 @@ UNITS = {
     "y": "years?|jahre?n?|ans?|années?|años?|anos?|ann[oi]|年",
 }
 UNIT = "|".join(f"(?P<{unit}>{forms})" for unit, forms in UNITS.items())
-NEXT = "next|coming|nächste[nrs]?|kommende[nrs]?|prochaine?|próxim[oa]|prossim[oa]|下个?"
-LAST = "last|letzte[nrs]?|vergangene[nrs]?|derni[eè]re?|pasad[oa]|passad[oa]|scors[oa]|上个?"
+NEXT = "(?P<next>next|coming|nächste[nrs]?|kommende[nrs]?|prochaine?|próxim[oa]|prossim[oa]|下个?)"
+LAST = "(?P<last>last|letzte[nrs]?|vergangene[nrs]?|derni[eè]re?|pass?ad[oa]|scors[oa]|上个?)"
 COUNTED = r"(?:(?P<on>in|dans|dentro de|em|tra|fra) |(?P<back>vor|il y a|hace|há) )?"
 COUNTED += rf"(?P<n>\w+) (?:{UNIT})(?P<ago> ago| fa| atrás)?"
-WEEKDAY = rf"(?:(?:on|am|le|el|il|na|no|this|diesen|ce|este|questo) )?(?:(?P<next>{NEXT}) ?|(?P<last>{LAST}) ?)?"
+WEEKDAY = rf"(?:(?:on|am|le|el|il|na|no|this|diesen|ce|este|questo) )?(?:{NEXT} ?|{LAST} ?)?"
 WEEKDAY += rf"(?P<name>{'|'.join(name for row in WEEKDAYS for name in row.split())})"
-SPAN = rf"(?:(?P<next>{NEXT})|(?P<last>{LAST})) ?(?:{UNIT})"
+SPAN = rf"(?:{NEXT}|{LAST}) ?(?:{UNIT})"
 WENT = r"\b(?:was|were|did|had|went|got|came|lost|met|saw|took|broke|fell|\w{2,}ed|war|hatte|habe|fui|fue|foi|ho|j'ai)\b|了"
+ENGLISH = "day|night|ing|noon|week|month|year|morrow|ago"  # every English date has one
+LED = r"\b(?:since|until|by|before|after|from|for|of|on|in)\s\Z"  # what leads a date by itself
+
+
+def shifted(day: date, count: int, unit: str) -> str:
+    """Return the date, month or year that lies count units away from day."""
+    if unit in "dw":
+        return (day + timedelta(count * (7 if unit == "w" else 1))).isoformat()
+    months = day.year * 12 + day.month - 1 + count * (12 if unit == "y" else 1)
+    return f"{months // 12}-{months % 12 + 1:02}" if unit == "m" else str(months // 12)
+
+
+def count_of(match: re.Match[str], day: date) -> int | None:
+    """Return 2 for "in two weeks", -3 for "vor 3 Tagen", None for a mere number."""
+    number = "".join(words(match["n"])) or "1"  # articles have no content
+    back = match["back"] or match["ago"]
+    if not re.fullmatch(r"\d{1,3}", number) or not (back or match["on"]):
+        return None
+    return -int(number) if back else int(number)
+
+
+def days_to(match: re.Match[str], day: date) -> int:
+    """Return how far from day a weekday is: behind it where the clause tells the past."""
+    name, text = match["name"].casefold(), match.string
+    wanted = next(number for number, row in enumerate(WEEKDAYS) if name in row.split())
+    ahead = (wanted - day.weekday()) % 7 or 7
+    before, after = text[: match.start()], text[match.end() :]
+    clause = re.split("[,.;]", before)[-1] + re.split("[,.;]", after)[0]
+    if match["last"] or (not match["next"] and re.search(WENT, clause, re.I)):
+        return ahead - 7
+    in_this_week = wanted > day.weekday() and name.endswith("day")  # so not the English "next"
+    return ahead + 7 if match["next"] and in_this_week else ahead
+
+
+DATES: list[tuple[str, Any]] = [  # a phrase, and how many days or units it is away
+    *((phrases, lambda match, day, away=away: away) for away, phrases in NEAR_DAYS.items()),
+    *((COUNTED, count_of), (WEEKDAY, days_to)),
+    (SPAN, lambda match, day: 1 if match["next"] else -1),
+]
+
+
+def dated(counting: Any, day: date, match: re.Match[str]) -> str:
+    """Return the date that a phrase means, in English with on or in before it."""
+    count, phrase = counting(match, day), match[0]
+    if count is None:
+        return phrase
+    unit = next((unit for unit in UNITS if match.groupdict().get(unit)), "d")
+    found = shifted(day, count, unit)
+    english = re.search(ENGLISH, phrase, re.I) and not re.search(LED, match.string[: match.start()])
+    return f"{'on' if len(found) > 7 else 'in'} {found}" if english else found
 
 
 def with_dates(text: str, day: date) -> str:
@@ -1447,152 +1430,80 @@ def with_dates(text: str, day: date) -> str:
     >>> with_dates("Exam tomorrow, I saw Kim two weeks ago", date(2026, 3, 2))
     'Exam on 2026-03-03, I saw Kim on 2026-02-16'
     """
-
-    def swap(pattern: str, when: Callable[[re.Match[str]], str]) -> None:
-        def put(match: re.Match[str]) -> str:
-            found, before = when(match), match.string[: match.start()]
-            english = re.search("day|night|ing|noon|week|month|year|morrow|ago", match[0], re.I)
-            led = re.search(r"\b(?:since|until|by|before|after|from|for|of|on|in)\s$", before)
-            on = ("on " if len(found) > 7 else "in ") if english and not led else ""
-            return on + found if found else match[0]
-
-        nonlocal text
-        text = re.sub(rf"(?<![a-zà-ÿ])(?:{pattern})(?![a-zà-ÿ])", put, text, flags=re.I)
-
-    def shifted(count: int, match: re.Match[str]) -> str:
-        unit = next(unit for unit in UNITS if match[unit])
-        if unit in "dw":
-            return (day + timedelta(count * (7 if unit == "w" else 1))).isoformat()
-        months = day.year * 12 + day.month - 1 + count * (12 if unit == "y" else 1)
-        return f"{months // 12}-{months % 12 + 1:02}" if unit == "m" else str(months // 12)
-
-    def counted_off(match: re.Match[str]) -> str:
-        number = "".join(words(match["n"])) or "1"  # articles have no content
-        back, ahead = match["back"] or match["ago"], match["on"]
-        return (
-            shifted(int(number) * (-1 if back else 1), match)
-            if number.isdigit() and (back or ahead)
-            else ""
-        )
-
-    def weekday(match: re.Match[str]) -> str:
-        name = match["name"].casefold()
-        wanted = next(number for number, row in enumerate(WEEKDAYS) if name in row.split())
-        ahead = (wanted - day.weekday()) % 7 or 7
-        sentence = (
-            re.split("[,.;]", text[: match.start()])[-1] + re.split("[,.;]", text[match.end() :])[0]
-        )
-        if match["last"] or (not match["next"] and re.search(WENT, sentence, re.I)):
-            return (day + timedelta(ahead - 7 - 7 * (ahead == 7 and 0))).isoformat()
-        skip = 7 if match["next"] and wanted > day.weekday() and name.endswith("day") else 0
-        return (day + timedelta(ahead + skip)).isoformat()
-
-    for away, phrases in NEAR_DAYS.items():
-        swap(
-            phrases,
-            functools.partial(lambda near, match: near, (day + timedelta(away)).isoformat()),
-        )
-    swap(COUNTED, counted_off)
-    swap(WEEKDAY, weekday)
-    swap(SPAN, lambda match: shifted(1 if match["next"] else -1, match))
+    for phrase, counting in DATES:
+        swap = functools.partial(dated, counting, day)
+        text = re.sub(rf"(?<![a-zà-ÿ])(?:{phrase})(?![a-zà-ÿ])", swap, text, flags=re.I)
     return text
 
 
 # What of a message may hold a fact
 
-PLAY = """let'?s (?:play|pretend)|pretend|role-?play|imagine|act as|once upon a time|spielen wir|stell dir vor|es war einmal|jouons|imaginons|il était une fois
-    |juguemos|imagina|érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|c'era una volta|假装|扮演|从前""".replace(
-    "\n    ", ""
-)
-TASK = """translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?|tradu(?:is|ce|zca|z|ci|zir)|corrig[ea]|resum[ea]|riassumi|翻译|改正|总结"""
-ORDER = """always|never|from now on|answer|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|describe|compare|continue|go on
-    |let me|wait|hold on|call yourself|remind|look|schreib|erklär|antworte|nenn|sag|zeig|écri[st]|explique|réponds?|donne|dis|escribe|explica|responde|dime|dame|escreve
-    |diz|scrivi|spiega|rispondi|dimmi|写|解释|回答|告诉我|给我|请""".replace("\n    ", "")
-NOT_REAL = r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|wenn ich .*(?:wäre|hätte)|\bsi (?:j'|yo )?(?:étais|avais|fuera|tuviera)|\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我
-    |\bbrb\b|\bbe right back\b|\bafk\b|gleich (?:wieder|zurück)|je reviens|ahora vuelvo|já volto|torno subito|马上回来""".replace(
-    "\n    ", ""
-)
-ASKS = """what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|was|wer|wo|wann|warum|wie|kann|kannst|soll|hast
-    |qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|podes|che|chi|dove|perché|come|puoi|什么|怎么""".replace(
-    "\n    ", ""
-)
-SMALL_TALK = terms("""hi hello hey there good morning evening night afternoon day bye see later thanks thank thx so very much lot cheers ok okay k cool great nice lol haha hehe wow yes yeah yep
-    yup sure no nope please fine hm hmm well oh ah right you guten morgen tag abend hallo danke bitte ja nein gut bonjour salut merci oui non bien hola buenos buenas gracias vale si
-    oi ola bom boa obrigado obrigada sim nao ciao buongiorno grazie 你好 谢谢 好 好的 嗯 再见""")
-TAKE_BACK = r"""^\W*(?:(?:please|actually|oh|no|sorry|bitte|por favor)\W+)*(?:(?:forget|ignore|delete|erase) (?:that|this|it|what)|(?:don'?t|do not) (?:remember|save|store|keep|note)
-    |vergiss (?:das|es|was)|oublie|olvida|esquece|dimentica|别记|忘[了掉记])|(?:scratch|forget) that\W*$""".replace(
-    "\n    ", ""
-)
-OFFER = r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|want me|do you want|have you (?:thought|considered|tried)|how about|what about|why not|why don't you)\b
-    |soll ich|möchtest du|willst du|veux-tu|tu veux|quieres|te gustaría|queres|quer que|vuoi|ti va|要不要|想不想""".replace(
-    "\n    ", ""
-)
-SECRET = r"""\b(?:pass ?(?:word|wort|code|phrase)|pwd|pin|api[ _-]?key|token|kennwort|mot de passe|contraseña|senha|密码)\b[^.!?]{0,40}[\d$#@_]|\b(?:sk|pk|ghp|gho|xox[bp]|AKIA|eyJ)[-_A-Za-z0-9]{8,}
-    |-----BEGIN|\b(?:\d[ -]?){13,19}\b""".replace("\n    ", "")
+PLAY = either(r"""(?<!\w)(?:let'?s (?:play|pretend)|pretend|role-?play|imagine|act as|once upon a time|spielen wir|stell dir vor|es war einmal|jouons|imaginons
+    |il était une fois|juguemos|imagina|érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|c'era una volta|假装|扮演|从前)""")
+TASK = either(r"""(?:^|[.!?]\s|please |can you )\W*(?:translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?
+    |tradu(?:is|ce|zca|z|ci|zir)|corrig[ea]|resum[ea]|riassumi|翻译|改正|总结)(?![a-z])""")
+ORDER = either("""always|never|from now on|answer|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|describe|compare
+    |continue|go on|let me|wait|hold on|call yourself|remind|look|schreib|erklär|antworte|nenn|sag|zeig|écri[st]|explique|réponds?|donne|dis|escribe|explica
+    |responde|dime|dame|escreve|diz|scrivi|spiega|rispondi|dimmi|写|解释|回答|告诉我|给我|请""")
+NOT_REAL = either(r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|wenn ich .*(?:wäre|hätte)|\bsi (?:j'|yo )?(?:étais|avais|fuera|tuviera)
+    |\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我|\bbrb\b|\bbe right back\b|\bafk\b|gleich (?:wieder|zurück)|je reviens|ahora vuelvo|já volto
+    |torno subito|马上回来""")
+ASKS = either(r"""(?:so |but |and )?(?:what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|was|wer|wo|wann
+    |warum|wie|kann|kannst|soll|hast|qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|podes|che|chi
+    |dove|perché|come|puoi|什么|怎么)\b""")
+SMALL_TALK = terms("""hi hello hey there good morning evening night afternoon day bye see later thanks thank thx so very much lot cheers ok okay k cool great
+    nice lol haha hehe wow yes yeah yep yup sure no nope please fine hm hmm well oh ah right you guten morgen tag abend hallo danke bitte ja nein gut bonjour
+    salut merci oui non bien hola buenos buenas gracias vale si oi ola bom boa obrigado obrigada sim nao ciao buongiorno grazie 你好 谢谢 好 好的 嗯 再见""")
+TAKE_BACK = either(r"""^\W*(?:(?:please|actually|oh|no|sorry|bitte|por favor)\W+)*(?:(?:forget|ignore|delete|erase) (?:that|this|it|what)
+    |(?:don'?t|do not) (?:remember|save|store|keep|note)|vergiss (?:das|es|was)|oublie|olvida|esquece|dimentica|别记|忘[了掉记])|(?:scratch|forget) that\W*$""")
+OFFER = either(r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|want me|do you want|have you (?:thought|considered|tried)|how about
+    |what about|why not|why don't you)\b|soll ich|möchtest du|willst du|veux-tu|tu veux|quieres|te gustaría|queres|quer que|vuoi|ti va|要不要|想不想""")
+SECRET = either(r"""\b(?:pass ?(?:word|wort|code|phrase)|pwd|pin|api[ _-]?key|token|kennwort|mot de passe|contraseña|senha|密码)\b[^.!?]{0,40}[\d$#@_]
+    |\b(?:sk|pk|ghp|gho|xox[bp]|AKIA|eyJ)[-_A-Za-z0-9]{8,}|-----BEGIN|\b(?:\d[ -]?){13,19}\b""")
 
 
 def has_secret(text: str) -> bool:
     """Return whether text holds what opens a door: a password, a key, a card number."""
     mixed = (word for word in re.findall(r"[^\s,;\"'()]{12,}", text) if "://" not in word)
-    return bool(re.search(SECRET, text, re.I)) or any(
-        len(re.findall(r"(?<=[a-zA-Z])\d|(?<=\d)[a-zA-Z]", word)) > 2 for word in mixed
-    )
+    changes = (re.findall(r"(?<=[a-zA-Z])\d|(?<=\d)[a-zA-Z]", word) for word in mixed)
+    return bool(re.search(SECRET, text)) or any(len(found) > 2 for found in changes)
 
 
 def question_of(asked: str) -> str:
     """Return the question that the companion's words end with, nothing where they offer."""
     asks = re.findall(r"[^.!?。！？]*[?？]", asked)
-    return "" if not asks or re.search(OFFER, " ".join(asks), re.I) else str(asks[-1]).strip()
+    return "" if not asks or re.search(OFFER, " ".join(asks)) else str(asks[-1]).strip()
+
+
+def is_small_talk(text: str) -> bool:
+    """Return whether text has no words but those that everybody says."""
+    return SMALL_TALK.issuperset(re.findall(r"[^\W_]+", text.casefold()))
 
 
 def minable(said: str, asked: str) -> str:
     """Return what of a message may hold a fact: no orders, questions, play or secrets."""
     kept, text = [], said.replace("’", "'")
-    if re.search(rf"(?<!\w)(?:{PLAY})", text, re.I):
+    if re.search(PLAY, text):
         return ""
-    if task := re.search(rf"(?:^|[.!?]\s|please |can you )\W*(?:{TASK})(?![a-z])", text, re.I):
+    if task := re.search(TASK, text):
         text = text[: task.start()]
     for sentence in re.split(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+", text):
         if sentence.rstrip().endswith(("?", "？")):  # the part before its question may state
             parts = re.split(r"(?:,\s*|，|\s+(?=(?:so|but|und|aber|mais|pero|mas|ma) ))", sentence)
-            first = next(
-                (
-                    n
-                    for n, part in enumerate(parts)
-                    if re.match(rf"(?:so |but |and )?(?:{ASKS})\b", part.strip("¿ "), re.I)
-                ),
-                0,
-            )
-            sentence = ", ".join(parts[:first])
-        order = re.match(
-            rf"\W*(?:please,? |can you |bitte )?(?:{ORDER})(?![a-zà-ÿ])", sentence, re.I
-        )
-        if not order and not has_secret(sentence) and not re.search(NOT_REAL, sentence, re.I):
+            asking = [bool(re.match(ASKS, part.strip("¿ "))) for part in parts]
+            sentence = ", ".join(parts[: asking.index(True)] if any(asking) else [])
+        order = rf"\W*(?:please,? |can you |bitte )?{ORDER}(?![a-zà-ÿ])"
+        refused = re.match(order, sentence, re.I) or re.search(NOT_REAL, sentence)
+        if re.search(r"\w", sentence) and not refused and not has_secret(sentence):
             kept.append(sentence)
-    text = " ".join(part for part in kept if re.search(r"\w", part))
-    spoken_words = re.findall(r"[^\W_]+", text.casefold())
-    chat = not question_of(asked) and SMALL_TALK.issuperset(spoken_words)
-    return "" if chat else text
+    text = " ".join(kept)
+    return "" if is_small_talk(text) and not question_of(asked) else text
 
 
-THIRD = {
-    "am": "is",
-    "are": "is",
-    "'m": " is",
-    "'re": " is",
-    "'ve": " has",
-    "'d": " would",
-    "'ll": " will",
-    "have": "has",
-    "haven't": "hasn't",
-}
-THIRD |= {"do": "does", "don't": "does not", "were": "was", "weren't": "wasn't"}
-SAME_IN_THIRD = terms("""was had did could can can't cannot will won't would wouldn't should must might may couldn't didn't wasn't hadn't used got went came saw met lost took broke fell forgot
-    bought made left sold gave said told thought felt found grew knew kept won wrote woke built began became brought caught chose drank drove ate fought flew heard held meant paid rode
-    slept spoke spent stood swam taught threw understood quit put cut hit hurt let set read ran hid""")
-ADVERB = (
-    "((?:(?:never|really|also|always|just|still|often|only|already|now|even|so|both|too|\\w+ly) )*)"
-)
+CHANGED = """am=is,are=is,'m= is,'re= is,'ve= has,'d= would,'ll= will,have=has,haven't=hasn't,do=does,don't=does not,were=was,weren't=wasn't"""
+THIRD = dict(pair.split("=") for pair in CHANGED.split(","))
+SAME_IN_THIRD = IRREGULAR.keys() - IRREGULAR.values() | terms("""was had did could can will would should must might may used meant
+    understood quit put cut hit hurt let set read hid""")
 
 
 def third(verb: str) -> str:
@@ -1605,57 +1516,55 @@ def third(verb: str) -> str:
     return low + ("es" if re.search(r"(?:s|x|z|ch|sh|o)$", low) else "s")
 
 
+ADVERB = either(r"""never|really|also|always|just|still|often|only|already|now|even|so|both
+    |too|\w+ly""")
+PERSONS: list[tuple[str, Any]] = [  # the first person, and what takes its place, in this order
+    (r"\b(?:I|we)('m|'ve|'d|'ll|'re)\b", lambda m: "User" + THIRD[m[1].lower()]),
+    (rf"\b(?:I|we) ((?:{ADVERB} )*)([\w']+)", lambda m: f"User {m[1]}{third(m[2])}"),
+    (r"\b(?:my|mine|our|ours)\b", "User's"),
+    (r"\b(?:I|me|myself|we|us)\b", "User"),
+]
+
+
 def third_person(text: str) -> str:
     """Return English text with the user called User, so that nobody mistakes whose it is.
 
     >>> third_person("My sister Kim sings, I don't. I'm tired")
     "User's sister Kim sings, User does not. User is tired"
     """
-    if not re.search(r"\b(?:I|my|me)\b", text, re.I) or re.search(
-        r"\b(?:che|sono|di|ho|de|que|et|und|ich|je|eu)\b", text, re.I
-    ):
+    foreign = re.search(r"\b(?:che|sono|di|ho|de|que|et|und|ich|je|eu)\b", text, re.I)
+    if foreign or not re.search(r"\b(?:I|my|me)\b", text, re.I):
         return text
-    text = re.sub(
-        r"\b(?:I|we)('m|'ve|'d|'ll|'re)\b", lambda m: "User" + THIRD[m[1].lower()], text, flags=re.I
-    )
-    text = re.sub(
-        rf"\b(?:I|we) {ADVERB}([\w']+)", lambda m: f"User {m[1]}{third(m[2])}", text, flags=re.I
-    )
-    text = re.sub(r"\b(?:my|mine|our|ours)\b", "User's", text, flags=re.I)
-    return re.sub(r"\b(?:I|me|myself|we|us)\b", "User", text, flags=re.I)
+    for first, instead in PERSONS:
+        text = re.sub(first, instead, text, flags=re.I)
+    return text
 
 
-CORRECTION = r"[\s,.;!—–-]+(?:no,? wait|wait,? no|no,? sorry|sorry|scratch that|i mean|i meant|make that|or rather|actually,? no|nein,? warte|ich meine|non,? attends|no,? espera|quer dizer|anzi|不对)[\s,.:]+"
+CORRECTION = either(r"""[\s,.;!—–-]+(?:no,? wait|wait,? no|no,? sorry|sorry|scratch that|i mean|i meant|make that|or rather|actually,? no|nein,? warte|ich meine
+    |non,? attends|no,? espera|quer dizer|anzi|不对)[\s,.:]+(?:it's |on )?([\w-]+)""")
+
+
+def slip_kind(word: str) -> str:
+    """Return what a slip of the tongue may replace word by: a number, a name, nothing."""
+    if "".join(words(word))[:1].isdigit():
+        return "number"
+    return "name" if word[:1].isupper() and word != "I" else ""
 
 
 def corrected(text: str) -> str:
     """Return text with a slip mended: "two cats, no wait, three" is "three cats"."""
-    found = re.search(rf"{CORRECTION}(?:it's |on )?([\w-]+)", text, re.I)
-    if not found or not found.start():
+    found = re.search(CORRECTION, text)
+    if not found or not (kind := slip_kind(found[1])):
         return text
-
-    def kind(word: str) -> str:
-        folded_word = "".join(words(word))
-        return (
-            "number"
-            if folded_word[:1].isdigit()
-            else "name"
-            if word[:1].isupper() and word != "I"
-            else ""
-        )
-
-    before, new = text[: found.start()], found[1]
-    slips = [
-        slip for slip in re.finditer(r"[\w'-]+", before) if kind(new) and kind(slip[0]) == kind(new)
-    ]
-    return (
-        before[: slips[-1].start()] + new + before[slips[-1].end() :] + text[found.end() :]
-        if slips
-        else text
-    )
+    before = text[: found.start()]
+    slips = [slip for slip in re.finditer(r"[\w'-]+", before) if slip_kind(slip[0]) == kind]
+    if not slips:
+        return text
+    return before[: slips[-1].start()] + found[1] + before[slips[-1].end() :] + text[found.end() :]
 
 
-GOES_ON = r"(?:he|she|it|they|his|her|their)\b|(?:no,? )?wait\b|no, |i mean|er ist|sie ist|il est|elle est|[他她它]"
+GOES_ON = either(r"""(?:he|she|it|they|his|her|their)\b|(?:no,? )?wait\b|no, |i mean|er ist
+    |sie ist|il est|elle est|[他她它]""")
 
 
 def batches(notes: list[Entry]) -> list[list[Entry]]:
@@ -1666,15 +1575,11 @@ def batches(notes: list[Entry]) -> list[list[Entry]]:
     found: list[list[Entry]] = []
     for note in notes:
         note = {**note, "told": minable(note["said"], note["asked"])}
-        if re.search(TAKE_BACK, note["said"].replace("’", "'"), re.I):
+        if re.search(TAKE_BACK, note["said"].replace("’", "'")):
             for taken in [note, *(found[-1] if found else [])]:
                 taken["told"] = ""
-        if (
-            found
-            and re.match(GOES_ON, note["said"].strip(), re.I)
-            and not question_of(note["asked"])
-            and found[-1][0]["day"] == note["day"]
-        ):
+        goes_on = re.match(GOES_ON, note["said"].strip()) and not question_of(note["asked"])
+        if goes_on and found and found[-1][0]["day"] == note["day"]:
             found[-1].append(note)
         else:
             found.append([note])
@@ -1698,133 +1603,115 @@ def claims_in(answer: str) -> list[Entry]:
     return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
 
 
-NO = r"\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|não|sem|mai|senza)\b|n't\b|[不没无]"
-AGAINST = (
-    NO
-    + r"|dislike|hate|stop|quit|gave up|given up|lost|allerg|unable|former|used to|only|sold|refus|avoid|fail|free"
-)
-FORMER = r"\b(?:used to|no longer|formerly|früher|autrefois|avant|solía|antes|costumava|da (?:piccol|bambin|giovan)[oa])\b"
-WAS = FORMER + r"|\b(?:was|were|former|quit|stopped|war|hatte)\b|av[ao]\b|ed\b|ía\b"
-USER_NAMES = "^(?:the user|o usu[áa]rio|a usu[áa]ria|el usuario|la usuaria|l'utilisat(?:eur|rice)|der (?:be)?nutzer|die nutzerin|l'utente|用户)"
+FIRST_PERSON = r"\b(?:ich|je|j'|yo|eu|io|mein\w*|I|my|me)\b|我|[?？]$"
+NO = either(r"""\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|não|sem|mai
+    |senza)\b|n't\b|[不没无]""")
+AGAINST = either("""dislike|hate|stop|quit|gave up|given up|lost|allerg|unable|former
+    |used to|only|sold|refus|avoid|fail|free""")
+FORMER = either(r"""\b(?:used to|no longer|formerly|früher|autrefois|avant|solía|antes
+    |costumava|da (?:piccol|bambin|giovan)[oa])\b""")
+WAS = either(r"""\b(?:was|were|former|quit|stopped|war|hatte)\b|av[ao]\b|ed\b|ía\b""")
+USER_NAMES = either("""^(?:the user|o usu[áa]rio|a usu[áa]ria|el usuario|la usuaria
+    |l'utilisat(?:eur|rice)|der (?:be)?nutzer|die nutzerin|l'utente|用户)""")
 
 
 def alike(word: str, other: str) -> bool:
     """Return whether two words are forms of one: they share a long enough beginning."""
     if word == other or min(len(word), len(other)) < 3 or word[0].isdigit():
         return word == other
-    shared = len(os.path.commonprefix([word, other]))
-    return shared >= max(3, 0.6 * max(len(word), len(other)) - 0.5)
+    least = math.ceil(max(3, 0.6 * max(len(word), len(other)) - 0.5))
+    return word[:least] == other[:least]
+
+
+def among(word: str, source: list[str]) -> bool:
+    """Return whether one of the words of a source is alike."""
+    return any(alike(word, other) for other in source)
 
 
 def support(fact: str, source: str) -> float:
     """Return the share of the fact's words that come from source."""
-    said, given = words(fact), set(words(source))
-    return sum(any(alike(word, other) for other in given) for word in said) / max(1, len(said))
+    said, given = words(fact), words(source)
+    return sum(among(word, given) for word in said) / max(1, len(said))
+
+
+def tidied(claimed: str, day: date) -> str:
+    """Return the first sentence of what a model claims, about User and with its dates."""
+    first = re.split(r"(?<=[\w)])[.!。！]\s+(?=\S)|(?<=。)", " ".join(clean(claimed).split()))[0]
+    fact = re.sub(USER_NAMES, "User", first.strip(" .!。;,\"'").replace("’", "'"))
+    return with_dates(third_person(fact), day)
 
 
 def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     """Return the fact that a claim becomes, or nothing and why it can't be trusted."""
-    fact = claim.get("fact") if isinstance(claim, dict) else None
-    if not isinstance(fact, str) or not fact.strip():
+    claimed = claim.get("fact") if isinstance(claim, dict) else None
+    if not isinstance(claimed, str) or not claimed.strip():
         return "", "not a fact"
-    fact = re.split(r"(?<=[\w)])[.!。！]\s+(?=\S)|(?<=。)", " ".join(clean(fact).split()))[0].strip(
-        " .!。;,\"'"
-    )
-    fact = with_dates(
-        third_person(re.sub(USER_NAMES, "User", fact.replace("’", "'"), flags=re.I)), day
-    )
-    story = third_person(told)
+    fact, story = tidied(claimed, day), third_person(told)
     source = f"{asked} {told} {story}"
     clauses = re.split(r"[.!?。！？,;，；]|\b(?:but|aber|mais|pero|mas|ma)\b", story)
     clause = max(clauses, key=lambda part: (support(fact, part), len(part)))
-    if re.search(r"\b(?:ich|je|j'|yo|eu|io|mein\w*|I|my|me)\b|我|[?？]$", fact):
-        return "", "not in the third person"
-    if (not 5 < len(fact) < 200 and fact.isascii()) or len(fact.split()) > 20:
-        return "", "not one short sentence"
-    if has_secret(fact) or re.match(rf"(?:{ORDER})\b", fact, re.I):
-        return "", "an order, or a secret"
-    given = set(words(source))
-    for word in re.findall(r"\d[\d-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact):
-        if any(not any(alike(part, other) for other in given) for part in words(word)):
-            return "", f"{word} was not said"
-    if support(fact, source) < 0.6:
-        return "", "not what was said"
-    own = any(alike(word, other) for word in words(fact) for other in words(told))
-    if (
-        asked
-        and not own
-        and not SMALL_TALK.issuperset(re.findall(r"[^\W_]+", told.casefold()))
-        and not re.match(NO, told, re.I)
-    ):
-        return "", "not what the user said"
-    denied = (
-        re.match(rf"\W*(?:{NO})", told, re.I) if asked and not own else re.search(NO, clause, re.I)
-    )
-    if denied and not re.search(AGAINST, fact, re.I):
-        return "", "the user said not"
-    if re.search(FORMER, clause, re.I) and not re.search(WAS, fact, re.I):
-        return "", "no longer so"
-    owner = re.search(r"User's (\w+)(?: [A-Z]\w+)?", clause)
-    if (
-        re.match("User (?!ha[st]|tem|tiene|有)", fact)
-        and owner
-        and not re.search(r"\bUser\b(?!')", clause)
-    ):
-        return "", "about somebody else"
-    return fact, ""
+    given, own = words(source), any(among(word, words(told)) for word in words(fact))
+    names = re.findall(r"\d[\d-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact)
+    unsaid = next((one for one in names if not all(among(part, given) for part in words(one))), "")
+    short = (5 < len(fact) < 200 or not fact.isascii()) and len(fact.split()) <= 20
+    yes_or_no = is_small_talk(told) or re.match(NO, told)
+    denied = re.match(rf"\W*{NO}", told) if asked and not own else re.search(NO, clause)
+    former = re.search(FORMER, clause) and not re.search(f"{FORMER}|{WAS}", fact, re.I)
+    theirs = re.search(r"User's \w+", clause) and not re.search(r"\bUser\b(?!')", clause)
+    reasons = {
+        "not in the third person": re.search(FIRST_PERSON, fact),
+        "not one short sentence": not short,
+        "an order, or a secret": has_secret(fact) or re.match(rf"{ORDER}\b", fact),
+        f"{unsaid} was not said": unsaid,
+        "not what was said": support(fact, source) < 0.6,
+        "not what the user said": asked and not own and not yes_or_no,
+        "the user said not": denied and not re.search(f"{NO}|{AGAINST}", fact),
+        "no longer so": former,
+        "about somebody else": theirs and re.match("User (?!ha[st]|tem|tiene|有)", fact),
+    }
+    why = next((why for why, wrong in reasons.items() if wrong), "")
+    return "" if why else fact, why
 
 
-HEALTH = "allerg|asthma|diabet|cancer|depress|anxi|illness|disease|surgery|operation|hospital|diagnos|epilep|pregnan|disab|migraine|injur|过敏|病|krank|enferm|malad|doença|malatt"
-FEELING = """died|dead|death|funeral|passed away|miss(?:es)? (?:him|her|them)|divorc|broke up|heartbroken|grie[fv]|cr(?:y|ied)|devastated|lonely|fired|laid off|over the moon|overjoyed|thrilled
-    |happiest|proud|marri|marry|engaged|wedding|gestorben|scheidung|muri|fallec|mort|morreu|décéd|去世|离婚|结婚|死""".replace(
-    "\n    ", ""
-)
-WHO = "^User(?: is called| is named|'s name| is \\d| is (?:married|single|divorced|widowed)| lives| heißt| se llama| chama-se| se chama| s'appelle| si chiama| vive| lebt| wohnt| mora| habite)"
-PASSES = (
-    r"\b(?:missed|bought|ate|had|spilled|lunch|dinner|breakfast|watched|slept|woke|found|walked)\b"
-)
+CORE = either(r"""allerg|asthma|diabet|cancer|depress|anxi|illness|disease|surgery|operation|hospital|diagnos|epilep|pregnan|disab|migraine|injur|过敏|病|krank
+    |enferm|malad|doença|malatt|^User(?: is called| is named|'s name| is \d| is (?:married|single|divorced|widowed)| lives| heißt| se llama| chama-se| se chama
+    | s'appelle| si chiama| vive| lebt| wohnt| mora| habite)""")
+FEELING = either("""died|dead|death|funeral|passed away|miss(?:es)? (?:him|her|them)|divorc|broke up|heartbroken|grie[fv]|cr(?:y|ied)|devastated|lonely|fired
+    |laid off|over the moon|overjoyed|thrilled|happiest|proud|marri|marry|engaged|wedding|gestorben|scheidung|muri|fallec|mort|morreu|décéd|去世|离婚|结婚
+    |死""")
+PASSES = either(r"""\b(?:missed|bought|ate|had|spilled|lunch|dinner|breakfast|watched|slept
+    |woke|found|walked)\b""")
 
 
 def start_strength(fact: str, told: str, level: object) -> int:
     """Return a start strength in days: the model's judgement, and signs of kin and feeling."""
-    people = KIN.keys() & set(words(fact)) or re.search(f"{HEALTH}|{WHO}", fact, re.I)
-    if people or re.search(FEELING, f"{fact} {told}", re.I):
+    people = KIN.keys() & set(words(fact))
+    if people or re.search(CORE, fact) or re.search(FEELING, f"{fact} {told}"):
         return LEVELS["core"]
-    return (
-        LEVELS["small"] if level == "small" or re.search(PASSES, fact, re.I) else LEVELS["normal"]
-    )
+    return LEVELS["small" if level == "small" or re.search(PASSES, fact) else "normal"]
 
 
-def extracted(
-    notes: list[Entry], model: Model, today: date
-) -> tuple[list[Entry], list[tuple[str, str]]]:
+def extracted(notes: list[Entry], model: Model, today: date) -> tuple[list[Entry], Pairs]:
     """Return the facts that notes hold, as new memories, and what was dropped and why.
 
     Raises OllamaError, Unusable where the model's answer can't be read.
     """
-    day = notes[0]["day"]
+    facts: dict[str, Entry] = {}
+    dropped, day = [], notes[0]["day"]
     asked = with_dates(question_of(notes[0]["asked"]), day)
     told = corrected(with_dates(" ".join(note["told"] for note in notes if note["told"]), day))
-    if not told:
-        return [], []
-    facts: list[Entry] = []
-    dropped = []
-    for part in parts_of(told, model.window):
+    for part in parts_of(told, model.window) if told else []:
         said = f"Q: {asked}\nA: {part}" if asked else third_person(part)
-        answer = answered_text(
-            model, shots(EXTRACTION, SHOWN, said), 80 + 2 * len(part) // 3, format=FACTS_SCHEMA
-        )
+        most = 80 + 2 * len(part) // 3
+        answer = answered_text(model, shots(EXTRACTION, SHOWN, said), most, format=FACTS_SCHEMA)
         for claim in claims_in(answer):
             fact, why = checked(claim, asked, part, day)
             if why:
                 dropped.append((why, str(claim.get("fact") if isinstance(claim, dict) else claim)))
-            elif fact.casefold() not in [known["memory"].casefold() for known in facts]:
-                facts.append(
-                    new_memory(
-                        fact, start_strength(fact, part, claim.get("importance")), day, today
-                    )
-                )
-    return facts, dropped
+            elif fact.casefold() not in facts:
+                start = start_strength(fact, part, claim.get("importance"))
+                facts[fact.casefold()] = new_memory(fact, start, day, today)
+    return [*facts.values()], dropped
 
 
 def parts_of(told: str, window: int) -> list[str]:
@@ -1838,19 +1725,15 @@ def parts_of(told: str, window: int) -> list[str]:
     return parts
 
 
-def shown(facts: str) -> str:
-    """Return facts of an example as the model should write them."""
-    rows = [row.split(" ", 1) for row in facts.split("|") if row]
+def shown(example: str) -> tuple[str, str]:
+    """Return the text of an example, and its facts as the model should write them."""
+    text, facts = example.split(" = ")
+    rows = [row.split(" ", 1) for row in facts.split(" | ") if row]
     claims = [{"fact": fact, "importance": level} for level, fact in rows]
-    return json.dumps({"facts": claims}, ensure_ascii=False, separators=(",", ":"))
+    return text, json.dumps({"facts": claims}, ensure_ascii=False, separators=(",", ":"))
 
 
-SHOWN = [(text, shown(facts)) for text, facts in EXAMPLES]
-
-
-def summary_messages(lines: list[str]) -> list[Entry]:
-    """Return the messages that ask for a summary of dated lines."""
-    return shots(SUMMARY, (), "\n".join(lines))
+SHOWN = [*map(shown, EXAMPLES)]
 
 
 # --- Sleep -------------------------------------------------------------------
@@ -1949,22 +1832,13 @@ def merged(
     return [*memories[:at], after, *memories[at + 1 :]], cold, done
 
 
-def without(turns: list[Any], gone: list[Entry]) -> list[Any]:
-    """Return turns without those in gone, each taken out once."""
-    turns = list(turns)
-    for turn in gone:
-        if turn in turns:
-            turns.remove(turn)
-    return turns
-
-
 class Night:
     """What one sleep has done so far, of so many messages."""
 
     def __init__(self, messages: int) -> None:
         self.messages, self.read, self.given_up = messages, 0, 0
-        self.done: list[tuple[str, str]] = []  # ("new", fact) and so on
-        self.dropped: list[tuple[str, str]] = []  # (why, fact)
+        self.done: Pairs = []  # ("new", fact) and so on
+        self.dropped: Pairs = []  # (why, fact)
         self.mentioned: set[str] = set()  # wordings reinforced tonight
         self.failure: OllamaError | None = None
 
@@ -1978,21 +1852,21 @@ class Night:
                 self.done.append((what, change[0]["memory"]))
             append_cold(path, today, cold)
             brain["long_term"] = memories
-            brain["short_term"] = without(brain["short_term"], turns)
+            for turn in turns:
+                if turn in brain["short_term"]:
+                    brain["short_term"].remove(turn)
         self.read += len(turns)
 
     def fail(self, path: Path, turns: list[Entry], today: date) -> None:
         """Note on turns that the model's answer was of no use, too often: give them up."""
         for turn in turns:
-            again = {**turn, "nights": int(number_of(turn.get("nights")) or 0) + 1}
-            gone = again["nights"] >= UNREADABLE_NIGHTS
+            nights = int(number_of(turn.get("nights")) or 0) + 1
+            gone = nights >= UNREADABLE_NIGHTS
             with open_brain(path) as brain:
                 append_cold(path, today, [("unreadable", turn)] if gone else [])
-                instead = [] if gone else [again]
-                at = brain["short_term"].index(turn) if turn in brain["short_term"] else None
-                if at is not None:
-                    brain["short_term"] = without(brain["short_term"], [turn])
-                    brain["short_term"][at:at] = instead
+                if turn in brain["short_term"]:
+                    at = brain["short_term"].index(turn)
+                    brain["short_term"][at : at + 1] = [] if gone else [turn | {"nights": nights}]
             self.given_up += gone
 
 
@@ -2035,7 +1909,7 @@ def leave_summary(path: Path, notes: list[Entry], model: Model, today: date) -> 
         lines = lines[len(lines) // 2 + 1 :]
     if lines:
         with contextlib.suppress(OllamaError):
-            text = answered_text(model, summary_messages(lines), SUMMARY_TOKENS)
+            text = answered_text(model, shots(SUMMARY, (), "\n".join(lines)), SUMMARY_TOKENS)
             with open_brain(path) as brain:
                 brain["summary"] = {"day": today.isoformat(), "text": text}
 
@@ -2087,10 +1961,9 @@ def fitted(session: Session, model: Model, sent: str) -> list[Entry]:
     room = model.window - model.window // 4 - model.tokens(session.system)
     size = model.tokens(sent)
     if size > room:
-        problem = (
-            f"The message has about {size} tokens; the window of {model.name} has room for {room}."
-        )
-        raise BrainError(problem, "It is kept for the next sleep; send a shorter one.")
+        problem = f"about {size} tokens; the window of {model.name} has room for {room}."
+        remedy = "It is kept for the next sleep; send a shorter one."
+        raise BrainError(f"The message has {problem}", remedy)
     sizes = [model.tokens(turn["sent"] + turn["ai"]) for turn in session.turns]
     session.start = first_kept(sizes, session.start, room - size)
     return dialogue(session.system, session.turns[session.start :], sent)
