@@ -286,7 +286,7 @@ SIGNS = r"\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0980-\u0dff"
 EMOJI = r"\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
 TOKEN = re.compile(
     r"[a-z](?:\+\+?|#|'(?=[^\W\d_]{2})|-(?=[\s.,;]|\Z))"  # C++, C#, A+, A-, l'
-    rf"|\d{{4}}-\d\d-\d\d|\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
+    rf"|\d{{4}}-\d\d-\d\d|(?:(?<=\s)-)?\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
     rf"|[{UNSPACED}]+|[{EMOJI}]|'s?(?![a-z])|[,;:()]"
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
@@ -376,7 +376,7 @@ def stem(token: str) -> str:
     if token in USER or token in NEUTRAL or token in DETAIL or token in STRICT:
         return ""
     known = NUMBERS.get(token) or IRREGULAR.get(token)
-    if known or len(token) < 4 or not token.isalpha():
+    if known or not 3 < len(token) < 40 or not token.isalpha():
         return known or re.sub(r"(?<=\d),(?=\d{3}\b)", "", token)
     for ending, rest in ENDINGS.items():
         token = re.sub(ending, rest, token)
@@ -401,7 +401,9 @@ KIN = stem_groups("""mother mum mom mama mutter mere madre mae mamma 妈妈 母�
 # Words that deny, end or wish, and others that change the fact to which they are added.
 ENDING = stem_groups("""not no never none stop quit cease end finish give lose leave sell die cancel drop nicht kein keine keinen keinem keiner mehr nie pas
     jamais plus nunca jamas nao sem non mai piu nem ya want wish hope plan try""").keys()
-HEDGES = terms("past future dream theory fiction almost nearly maybe perhaps fail former longer")
+HEDGES = terms(
+    "past future dream theory fiction almost nearly maybe perhaps fail former longer law"
+)
 DOUBT = ENDING | KIN.keys() | HEDGES
 SLOTS = stem_groups("""home live move relocate reside wohnt lebt gezogen umgezogen habite demenage vive vivo mudo mudou mora abita trasferito trasferita 住在
     搬到,job work job employ profession occupation hire fire retire arbeitet arbeit beruf travaille trabaja trabajo trabalha lavora lavoro 工作,studies study
@@ -470,14 +472,18 @@ def contained(less: str, more: str) -> bool:
     extra = [part for part in long if part[0] not in shared]
     if small != large or (extra and len(shared - {"user"}) < 2):
         return False
-    capitals = (raw for raw in f"{less} {more}".split() if raw != raw.lower())
-    names = {token for raw in capitals for token in tokens_of(raw)} - USER
     full = {phrase for *_, phrase in kept}
     for word, opener, _, token, phrase in extra:
-        named = token in names and opener not in ("in", "on", "at")
+        named = token in names_of(more) and opener not in ("in", "on", "at")
         if opener not in DETAIL or phrase in full or word in DOUBT or word[0].isdigit() or named:
             return False
-    return by_role(kept, names) == by_role(short, names)
+    return by_role(kept, names_of(more)) == by_role(short, names_of(less))
+
+
+def names_of(text: str) -> set[str]:
+    """Return the raw words of a text that have a capital: "Turkey" is not "turkey"."""
+    capitals = (raw for raw in text.split() if raw != raw.lower())
+    return {token for raw in capitals for token in tokens_of(raw)} - USER
 
 
 Part = tuple[str, str, str, str, int]  # word, opener, form, raw word, number of the phrase
@@ -493,7 +499,7 @@ def frame(text: str) -> tuple[list[Part], Counter[str]]:
             parts.append((LIKING.get(word, word), opener, form(token, word, before), token, phrase))
         elif (token in DETAIL or token in STRICT) and not (token in BE and after.endswith("ing")):
             opener, phrase = token, phrase + 1
-            strict[token] += token in STRICT
+            strict[token] += token in STRICT or after in DETAIL  # "moved in with" Ana
     return parts, +strict
 
 
@@ -504,8 +510,10 @@ def form(token: str, word: str, before: str) -> str:
     """Return what stemming took from a word: past, -ing or infinitive, plural."""
     if token.endswith("ing") and token != word:
         return "" if before in BE else "ing"
-    if (token in IRREGULAR and word != "not") or (token.endswith("ed") and token != word):
-        return "past"
+    if IRREGULAR.get(token, "not") not in ("not", token):
+        return "irregular"  # a past, or a plural
+    if token != word and token.endswith(("ed", "e")):
+        return token[len(word) :]  # "wohnte" is not "wohnt"
     if before == "to":
         return "ing"  # "likes to swim" is "likes swimming"
     return "s" if token.endswith("s") and token != word and before not in USER else ""
@@ -1294,6 +1302,8 @@ EXAMPLES = (  # a text = an importance and a fact | another one
     "The Moon has no air. = ",
     "Q: How old is your nephew?\nA: Eleven = core User's nephew is eleven years old",
     "Q: Do you eat mushrooms?\nA: No = normal User does not eat mushrooms",
+    "我在银行上班。 = normal User在银行上班",
+    "Je vis à Lille et je n'aime pas le bruit. = core User vit à Lille | normal User n'aime pas le bruit",
     "Toco la batería y tengo un hurón que se llama Miso. = normal User toca la batería | core User tiene un hurón que se llama Miso",
     "User spilled tea on User's laptop. = small User spilled tea on User's laptop",
 )
@@ -1341,7 +1351,10 @@ def settle(new: str, old: str, model: Model | str) -> str:
     examples = ((f"old: {a}\nnew: {b}", f'"{word}"') for a, b, word in COMPARED)
     messages = shots(COMPARISON, examples, f"old: {old}\nnew: {new}")
     answer = answered_text(model, messages, 8, format=VERDICTS).strip('"')
-    return answer if answer in VERDICTS["enum"] else "different"
+    single = slots_of(words(new)) & slots_of(words(old)) or ENDING & set(words(new))
+    if answer not in VERDICTS["enum"] or (answer == "update" and not single):
+        return "different"  # nothing of which there is only one, and nothing that ends
+    return answer
 
 
 # Dates in words
@@ -1371,6 +1384,7 @@ COUNTED += rf"(?P<n>\w+) (?:{UNIT})(?P<ago> ago| fa| atrás)?"
 WEEKDAY = rf"(?:(?:on|am|le|el|il|na|no|this|diesen|ce|este|questo) )?(?:{NEXT} ?|{LAST} ?)?"
 WEEKDAY += rf"(?P<name>{'|'.join(name for row in WEEKDAYS for name in row.split())})"
 SPAN = rf"(?:{NEXT}|{LAST}) ?(?:{UNIT})"
+HABIT = "every|each|jeden?|chaque|tous les|cada|los|todos os|todas as|ogni|每个?"
 WENT = r"\b(?:was|were|did|had|went|got|came|lost|met|saw|took|broke|fell|\w{2,}ed|war|hatte|habe|fui|fue|foi|ho|j'ai)\b|了"
 ENGLISH = "day|night|ing|noon|week|month|year|morrow|ago"  # every English date has one
 LED = r"\b(?:since|until|by|before|after|from|for|of|on|in)\s\Z"  # what leads a date by itself
@@ -1393,15 +1407,20 @@ def count_of(match: re.Match[str], day: date) -> int | None:
     return -int(number) if back else int(number)
 
 
-def days_to(match: re.Match[str], day: date) -> int:
-    """Return how far from day a weekday is: behind it where the clause tells the past."""
+def days_to(match: re.Match[str], day: date) -> int | None:
+    """Return how far from day a weekday is: behind it where the clause tells the past.
+
+    None for a habit ("every Friday").
+    """
     name, text = match["name"].casefold(), match.string
+    if re.search(f"(?:{HABIT}) ?$", text[: match.start()], re.I):
+        return None
     wanted = next(number for number, row in enumerate(WEEKDAYS) if name in row.split())
     ahead = (wanted - day.weekday()) % 7 or 7
     before, after = text[: match.start()], text[match.end() :]
     clause = re.split("[,.;]", before)[-1] + re.split("[,.;]", after)[0]
     if match["last"] or (not match["next"] and re.search(WENT, clause, re.I)):
-        return ahead - 7
+        return ahead - 7 if ahead < 7 else -7
     in_this_week = wanted > day.weekday() and name.endswith("day")  # so not the English "next"
     return ahead + 7 if match["next"] and in_this_week else ahead
 
@@ -1524,18 +1543,20 @@ PERSONS: list[tuple[str, Any]] = [  # the first person, and what takes its place
     (r"\b(?:my|mine|our|ours)\b", "User's"),
     (r"\b(?:I|me|myself|we|us)\b", "User"),
 ]
+FOREIGN = r"\b(?:che|sono|di|ho|el|la|de|que|et|und|ich|je|eu|em|mi)\b|\bj'|我"  # not English
+ELSEWHERE = [
+    (r"\b(?:ich|je|yo|eu|io|j'(?=\w))\b ?|我们?的?", "User "),
+    (r"\b(?:mein(?:e[nmrs]?)?|mon|ma|mes|mis?|meus?|minhas?|mi[oa]|miei)\b(?=\s\w)", "User's"),
+]
 
 
 def third_person(text: str) -> str:
-    """Return English text with the user called User, so that nobody mistakes whose it is.
+    """Return text with the user called User, so that nobody mistakes whose it is.
 
     >>> third_person("My sister Kim sings, I don't. I'm tired")
     "User's sister Kim sings, User does not. User is tired"
     """
-    foreign = re.search(r"\b(?:che|sono|di|ho|de|que|et|und|ich|je|eu)\b", text, re.I)
-    if foreign or not re.search(r"\b(?:I|my|me)\b", text, re.I):
-        return text
-    for first, instead in PERSONS:
+    for first, instead in ELSEWHERE if re.search(FOREIGN, text, re.I) else PERSONS:
         text = re.sub(first, instead, text, flags=re.I)
     return text
 
@@ -1603,7 +1624,7 @@ def claims_in(answer: str) -> list[Entry]:
     return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
 
 
-FIRST_PERSON = r"\b(?:ich|je|j'|yo|eu|io|mein\w*|I|my|me)\b|我|[?？]$"
+FIRST_PERSON = r"\b(?:mein\w*|I|my|me)\b|我|[?？]$"
 NO = either(r"""\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|não|sem|mai
     |senza)\b|n't\b|[不没无]""")
 AGAINST = either("""dislike|hate|stop|quit|gave up|given up|lost|allerg|unable|former
@@ -1629,8 +1650,8 @@ def among(word: str, source: list[str]) -> bool:
 
 
 def support(fact: str, source: str) -> float:
-    """Return the share of the fact's words that come from source."""
-    said, given = words(fact), words(source)
+    """Return the share of the fact's words that come from source, negations aside."""
+    said, given = [word for word in words(fact) if word not in ENDING], words(source)
     return sum(among(word, given) for word in said) / max(1, len(said))
 
 
@@ -1651,13 +1672,15 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     clauses = re.split(r"[.!?。！？,;，；]|\b(?:but|aber|mais|pero|mas|ma)\b", story)
     clause = max(clauses, key=lambda part: (support(fact, part), len(part)))
     given, own = words(source), any(among(word, words(told)) for word in words(fact))
-    names = re.findall(r"\d[\d-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact)
+    names = re.findall(r"\d[\w.:-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact)
     unsaid = next((one for one in names if not all(among(part, given) for part in words(one))), "")
     short = (5 < len(fact) < 200 or not fact.isascii()) and len(fact.split()) <= 20
     yes_or_no = is_small_talk(told) or re.match(NO, told)
     denied = re.match(rf"\W*{NO}", told) if asked and not own else re.search(NO, clause)
     former = re.search(FORMER, clause) and not re.search(f"{FORMER}|{WAS}", fact, re.I)
-    theirs = re.search(r"User's \w+", clause) and not re.search(r"\bUser\b(?!')", clause)
+    theirs = (
+        not asked and re.search(r"User's \w+", clause) and not re.search(r"\bUser\b(?!')", clause)
+    )
     reasons = {
         "not in the third person": re.search(FIRST_PERSON, fact),
         "not one short sentence": not short,
@@ -1727,7 +1750,7 @@ def parts_of(told: str, window: int) -> list[str]:
 
 def shown(example: str) -> tuple[str, str]:
     """Return the text of an example, and its facts as the model should write them."""
-    text, facts = example.split(" = ")
+    text, facts = third_person(example.split(" = ")[0]), example.split(" = ")[1]
     rows = [row.split(" ", 1) for row in facts.split(" | ") if row]
     claims = [{"fact": fact, "importance": level} for level, fact in rows]
     return text, json.dumps({"facts": claims}, ensure_ascii=False, separators=(",", ":"))
