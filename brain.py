@@ -1952,6 +1952,7 @@ class Session:
         self.system = ""  # written once, when the model's window is known
         self.seen: set[str] = set()  # memories that the model has been told
         self.index: Any = None
+        self.alone = False  # without a model, and the user knows
         self.told: date | None = None  # the newest date that the model has been told
 
 
@@ -2178,10 +2179,21 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
             raise
         say("(stopped)", dim=True)
     except BrainError as err:
-        if not failed:
+        if not failed and not session.alone:
             err.show()
+        if interactive and isinstance(err, NoModel):
+            jot(session, message)
         return 0 if interactive else err.exit_code
     return failed
+
+
+def jot(session: Session, message: str) -> None:
+    """Answer from memory alone where there is no model; what is typed is kept as ever."""
+    if not session.alone:
+        say("Going on as a notebook: what you type is kept for the next sleep.")
+    session.alone = True
+    for text in recall(session, message, date.today()):
+        say(f"- from memory: {text}")
 
 
 # --- Commands ----------------------------------------------------------------

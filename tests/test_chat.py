@@ -449,3 +449,21 @@ def test_two_chats_share_one_file(start, ollama, brain_file):
         session.result(check=0)
     kept = sorted(user for user, _ in turns(brain_file))
     assert kept == [f"{a}{n}" for a in range(2) for n in range(5)]
+
+
+def test_without_ollama_a_session_is_a_notebook(terminal, brain_file):
+    dog = {"memory": "User has a dog called Bruno", "strength": 365}
+    write(brain_file, [], [{**dog, "last_mentioned": "2026-11-30"}])
+    session = terminal("chat")
+    session.line("my dog Bruno is ill")
+    session.expect("does not answer")
+    session.expect("notebook")
+    session.expect("from memory: User has a dog called Bruno")
+    session.line("anything else?")
+    session.line("bye")
+    assert session.wait() == 0
+    assert session.text.count("does not answer") == 1
+    assert [said for said, _ in turns(brain_file)] == [
+        "my dog Bruno is ill",
+        "anything else?",
+    ]
