@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import heapq
+import importlib
 import json
 import math
 import os
@@ -246,7 +247,8 @@ def new_memory(text: str, start: float, day: date, today: date) -> Entry:
     A date ahead in the text keeps it until BEYOND_DATE_DAYS after that date.
     """
     ahead = [found for part in ISO_DAY.finditer(text) if (found := day_of(part[0]))]
-    start = max(start, *((when - today).days + BEYOND_DATE_DAYS for when in ahead), 0)
+    stay = [(when - today).days + BEYOND_DATE_DAYS for when in ahead if when > day]
+    start = max([start, *stay])
     memory = {"memory": text, "strength": start, "last_mentioned": day.isoformat()}
     return memory | {"last_decayed": today.isoformat(), "learned": day.isoformat(), "start": start}
 
@@ -688,6 +690,8 @@ def parse_brain(data: bytes, path: Path) -> Brain:
 def read_brain(path: Path) -> Brain:
     """Return the brain at path; a missing file, and nothing else, is a new one."""
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(0, "it is not a file")
         return parse_brain(path.read_bytes(), path)
     except FileNotFoundError:
         return {"short_term": [], "long_term": []}
@@ -976,9 +980,9 @@ def unreachable(host: str, err: Exception) -> OllamaError:
         return OllamaError(f"Ollama at {host} was silent for {READ_SECONDS} seconds.", AGAIN)
     if "roxy" in text:
         return NoModel(f"The proxy blocks the way to {host}.", "Put it into NO_PROXY.")
-    if re.search("establish|resolve|timed out|label|URL", text):
-        start = "Start it with `ollama serve`" if is_local(host) else "Check the address"
-        remedy = f"{start} (--host or OLLAMA_HOST; get it at https://ollama.com)."
+    if re.search("Max retries|establish|resolve|timed out|label|URL", text):
+        start = "Start it with `ollama serve` (https://ollama.com), or set OLLAMA_HOST."
+        remedy = start if is_local(host) else "Check the address: --host or OLLAMA_HOST."
         return NoModel(f"Ollama does not answer at {host}.", remedy)
     return OllamaError(f"The connection to {host} broke: {err.__cause__ or err}.", AGAIN)
 
@@ -1385,9 +1389,12 @@ WEEKDAY = rf"(?:(?:on|am|le|el|il|na|no|this|diesen|ce|este|questo) )?(?:{NEXT} 
 WEEKDAY += rf"(?P<name>{'|'.join(name for row in WEEKDAYS for name in row.split())})"
 SPAN = rf"(?:{NEXT}|{LAST}) ?(?:{UNIT})"
 HABIT = "every|each|jeden?|chaque|tous les|cada|los|todos os|todas as|ogni|每个?"
-WENT = r"\b(?:was|were|did|had|went|got|came|lost|met|saw|took|broke|fell|\w{2,}ed|war|hatte|habe|fui|fue|foi|ho|j'ai)\b|了"
+WENT = r"\b(?:was|were|did|had|went|got|came|lost|met|saw|took|broke|fell|(?:I|we|he|she|they|it|[A-Z]\w+) \w{2,}ed|war|hatte|habe|fui|fue|foi|ho|j'ai)\b|了"
+AHEAD = r"\b(?:will|going|need|must|should|have to|has to|is|are|am)\b|'(?:m|re|ll)\b"
+TOWARDS = r"\b(?:to|until|till|by|for|bis|für|para|pour|per) $"
+CLAUSE = r"[,.;]|\b(?:and|but|because|so|und|aber|weil|et|mais|y|pero|e|mas|ma)\b"
 ENGLISH = "day|night|ing|noon|week|month|year|morrow|ago"  # every English date has one
-LED = r"\b(?:since|until|by|before|after|from|for|of|on|in)\s\Z"  # what leads a date by itself
+LED = r"\b(?:since|until|till|by|before|after|about|from|for|of|on|in|at|to)\s\Z"  # what leads a date by itself
 
 
 def shifted(day: date, count: int, unit: str) -> str:
@@ -1418,8 +1425,11 @@ def days_to(match: re.Match[str], day: date) -> int | None:
     wanted = next(number for number, row in enumerate(WEEKDAYS) if name in row.split())
     ahead = (wanted - day.weekday()) % 7 or 7
     before, after = text[: match.start()], text[match.end() :]
-    clause = re.split("[,.;]", before)[-1] + re.split("[,.;]", after)[0]
-    if match["last"] or (not match["next"] and re.search(WENT, clause, re.I)):
+    clause = re.split(CLAUSE, before)[-1] + re.split(CLAUSE, after)[0]
+    went = (
+        re.search(WENT, clause) and not re.search(AHEAD, clause) and not re.search(TOWARDS, before)
+    )
+    if match["last"] or (went and not match["next"]):
         return ahead - 7 if ahead < 7 else -7
     in_this_week = wanted > day.weekday() and name.endswith("day")  # so not the English "next"
     return ahead + 7 if match["next"] and in_this_week else ahead
@@ -1439,7 +1449,10 @@ def dated(counting: Any, day: date, match: re.Match[str]) -> str:
         return phrase
     unit = next((unit for unit in UNITS if match.groupdict().get(unit)), "d")
     found = shifted(day, count, unit)
-    english = re.search(ENGLISH, phrase, re.I) and not re.search(LED, match.string[: match.start()])
+    led = re.search(LED, match.string[: match.start()]) or match.string.startswith(
+        "'s", match.end()
+    )
+    english = re.search(ENGLISH, phrase, re.I) and not led
     return f"{'on' if len(found) > 7 else 'in'} {found}" if english else found
 
 
@@ -1472,11 +1485,16 @@ ASKS = either(r"""(?:so |but |and )?(?:what|which|who|whose|where|when|why|how|i
     |dove|perché|come|puoi|什么|怎么)\b""")
 SMALL_TALK = terms("""hi hello hey there good morning evening night afternoon day bye see later thanks thank thx so very much lot cheers ok okay k cool great
     nice lol haha hehe wow yes yeah yep yup sure no nope please fine hm hmm well oh ah right you guten morgen tag abend hallo danke bitte ja nein gut bonjour
-    salut merci oui non bien hola buenos buenas gracias vale si oi ola bom boa obrigado obrigada sim nao ciao buongiorno grazie 你好 谢谢 好 好的 嗯 再见""")
+    salut merci oui non bien hola buenos buenas gracias vale si oi ola bom boa obrigado obrigada sim nao ciao buongiorno grazie 你好 谢谢 好 好的 嗯 再见
+    schön tag tarde tardes noches noite dia días mille prego super vale accord hahaha maybe perhaps""")
 TAKE_BACK = either(r"""^\W*(?:(?:please|actually|oh|no|sorry|bitte|por favor)\W+)*(?:(?:forget|ignore|delete|erase) (?:that|this|it|what)
     |(?:don'?t|do not) (?:remember|save|store|keep|note)|vergiss (?:das|es|was)|oublie|olvida|esquece|dimentica|别记|忘[了掉记])|(?:scratch|forget) that\W*$""")
 OFFER = either(r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|want me|do you want|have you (?:thought|considered|tried)|how about
     |what about|why not|why don't you)\b|soll ich|möchtest du|willst du|veux-tu|tu veux|quieres|te gustaría|queres|quer que|vuoi|ti va|要不要|想不想""")
+NO = either(r"""\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|não|sem|mai
+    |senza)\b|n't\b|[不没无]""")
+ASSENT = either(r"""(?:yes|yeah|yep|yup|sure|of course|exactly|right|ja|genau|oui|sí|si|claro|sim|sì)\b
+    |是|对|嗯""")
 SECRET = either(r"""\b(?:pass ?(?:word|wort|code|phrase)|pwd|pin|api[ _-]?key|token|kennwort|mot de passe|contraseña|senha|密码)\b[^.!?]{0,40}[\d$#@_]
     |\b(?:sk|pk|ghp|gho|xox[bp]|AKIA|eyJ)[-_A-Za-z0-9]{8,}|-----BEGIN|\b(?:\d[ -]?){13,19}\b""")
 
@@ -1516,7 +1534,8 @@ def minable(said: str, asked: str) -> str:
         if re.search(r"\w", sentence) and not refused and not has_secret(sentence):
             kept.append(sentence)
     text = " ".join(kept)
-    return "" if is_small_talk(text) and not question_of(asked) else text
+    answers = question_of(asked) and re.match(rf"\W*(?:{ASSENT}|{NO})", text)
+    return "" if is_small_talk(text) and not answers else text
 
 
 CHANGED = """am=is,are=is,'m= is,'re= is,'ve= has,'d= would,'ll= will,have=has,haven't=hasn't,do=does,don't=does not,were=was,weren't=wasn't"""
@@ -1536,7 +1555,7 @@ def third(verb: str) -> str:
 
 
 ADVERB = either(r"""never|really|also|always|just|still|often|only|already|now|even|so|both
-    |too|\w+ly""")
+    |too|usually|recently|currently|finally|actually|absolutely|mostly|rarely|hardly|probably""")
 PERSONS: list[tuple[str, Any]] = [  # the first person, and what takes its place, in this order
     (r"\b(?:I|we)('m|'ve|'d|'ll|'re)\b", lambda m: "User" + THIRD[m[1].lower()]),
     (rf"\b(?:I|we) ((?:{ADVERB} )*)([\w']+)", lambda m: f"User {m[1]}{third(m[2])}"),
@@ -1625,8 +1644,6 @@ def claims_in(answer: str) -> list[Entry]:
 
 
 FIRST_PERSON = r"\b(?:mein\w*|I|my|me)\b|我|[?？]$"
-NO = either(r"""\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|não|sem|mai
-    |senza)\b|n't\b|[不没无]""")
 AGAINST = either("""dislike|hate|stop|quit|gave up|given up|lost|allerg|unable|former
     |used to|only|sold|refus|avoid|fail|free""")
 FORMER = either(r"""\b(?:used to|no longer|formerly|früher|autrefois|avant|solía|antes
@@ -1675,7 +1692,7 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     names = re.findall(r"\d[\w.:-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact)
     unsaid = next((one for one in names if not all(among(part, given) for part in words(one))), "")
     short = (5 < len(fact) < 200 or not fact.isascii()) and len(fact.split()) <= 20
-    yes_or_no = is_small_talk(told) or re.match(NO, told)
+    yes_or_no = re.match(f"{ASSENT}|{NO}", told)
     denied = re.match(rf"\W*{NO}", told) if asked and not own else re.search(NO, clause)
     former = re.search(FORMER, clause) and not re.search(f"{FORMER}|{WAS}", fact, re.I)
     theirs = (
@@ -1690,7 +1707,7 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
         "not what the user said": asked and not own and not yes_or_no,
         "the user said not": denied and not re.search(f"{NO}|{AGAINST}", fact),
         "no longer so": former,
-        "about somebody else": theirs and re.match("User (?!ha[st]|tem|tiene|有)", fact),
+        "about somebody else": theirs and re.match(r"User (?!(?:ha[st]|tem|tiene)\b|有)", fact),
     }
     why = next((why for why, wrong in reasons.items() if wrong), "")
     return "" if why else fact, why
@@ -1698,7 +1715,8 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
 
 CORE = either(r"""allerg|asthma|diabet|cancer|depress|anxi|illness|disease|surgery|operation|hospital|diagnos|epilep|pregnan|disab|migraine|injur|过敏|病|krank
     |enferm|malad|doença|malatt|^User(?: is called| is named|'s name| is \d| is (?:married|single|divorced|widowed)| lives| heißt| se llama| chama-se| se chama
-    | s'appelle| si chiama| vive| lebt| wohnt| mora| habite)""")
+    | s'appelle| si chiama| vive| lebt| wohnt| mora| habite| is (?-i:[A-Z])\w+$)
+    |\b(?:pets?|dogs?|cats?|hund|katze|chien|perr[oa]|gat[oa]s?|gatt[oi]|cachorr\w+|cane)\b|[狗猫]""")
 FEELING = either("""died|dead|death|funeral|passed away|miss(?:es)? (?:him|her|them)|divorc|broke up|heartbroken|grie[fv]|cr(?:y|ied)|devastated|lonely|fired
     |laid off|over the moon|overjoyed|thrilled|happiest|proud|marri|marry|engaged|wedding|gestorben|scheidung|muri|fallec|mort|morreu|décéd|去世|离婚|结婚
     |死""")
@@ -1722,7 +1740,9 @@ def extracted(notes: list[Entry], model: Model, today: date) -> tuple[list[Entry
     facts: dict[str, Entry] = {}
     dropped, day = [], notes[0]["day"]
     asked = with_dates(question_of(notes[0]["asked"]), day)
-    told = corrected(with_dates(" ".join(note["told"] for note in notes if note["told"]), day))
+    tellings = [note["told"].rstrip() for note in notes if note["told"].strip()]
+    ended = [one if one[-1] in ".!?。！？" else f"{one}." for one in tellings[:-1]]
+    told = corrected(with_dates(" ".join([*ended, *tellings[-1:]]), day))
     for part in parts_of(told, model.window) if told else []:
         said = f"Q: {asked}\nA: {part}" if asked else third_person(part)
         most = 80 + 2 * len(part) // 3
@@ -1927,7 +1947,7 @@ def sleep_on(
 
 def leave_summary(path: Path, notes: list[Entry], model: Model, today: date) -> None:
     """Leave a few sentences on what was talked about, for a chat that follows soon."""
-    lines = [f"{note['day']}: {note['said']}" for note in notes]
+    lines = [f"{note['day']}: {with_dates(note['said'], note['day'])}" for note in notes]
     while lines and model.tokens("\n".join(lines)) > model.window // 2:
         lines = lines[len(lines) // 2 + 1 :]
     if lines:
@@ -1953,6 +1973,7 @@ class Session:
         self.seen: set[str] = set()  # memories that the model has been told
         self.index: Any = None
         self.alone = False  # without a model, and the user knows
+        self.unsaved: list[Entry] = []  # turns that the file did not take yet
         self.told: date | None = None  # the newest date that the model has been told
 
 
@@ -2039,10 +2060,15 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
         raise OllamaError(f"The answer {problem}.", AGAIN)
 
 
-def keep_turn(session: Session, turn: Entry) -> None:
-    """Append the turn to short_term, and see what others have changed meanwhile."""
+def keep_turn(session: Session, *turns: Entry) -> None:
+    """Append turns to short_term, and see what others have changed meanwhile.
+
+    What the file does not take, broken or full, is tried again with the next turn.
+    """
+    session.unsaved += turns
     with open_brain(session.path) as brain:
-        brain["short_term"] = [*brain["short_term"], turn]
+        brain["short_term"] = [*brain["short_term"], *session.unsaved]
+    session.unsaved = []
     if brain["long_term"] != session.brain["long_term"]:
         session.index = None
     session.brain = brain
@@ -2066,7 +2092,7 @@ def is_screen(stream: Any) -> bool:
 @contextlib.contextmanager
 def sign_of_life(text: str) -> Iterator[Callable[[], None]]:
     """Show text and the seconds on stderr until the yielded function is called."""
-    over, width = threading.Event(), len(text) + 8
+    over, width = threading.Event(), len(text) + 10  # and the terminal's ^C
 
     def tick() -> None:
         seconds = 0.0
@@ -2127,19 +2153,38 @@ def show_turn(session: Session, message: str) -> None:
 
 
 def typed() -> Iterator[str]:
-    """Yield the messages typed at a terminal; three quotes open and close a block."""
+    """Yield the messages typed at a terminal; three quotes open and close a block.
+
+    Ctrl-C drops what was typed so far; at an empty prompt it comes out of here.
+    """
+    readline: Any = None
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  # input() edits lines once it is there
-    with contextlib.suppress(EOFError):
-        while True:
-            line = input("> ")
-            if line.lstrip().startswith('"""'):
-                lines = [line.lstrip()[3:]]
-                while not lines[-1].rstrip().endswith('"""'):
-                    lines.append(input(". "))
-                line = "\n".join(lines).rstrip()[:-3]
-            yield line
-    click.echo()
+        readline = importlib.import_module("readline")  # with it, input() edits lines
+    lines: list[str] = []
+    half: list[str] = []
+
+    def stop(number: int, frame: object) -> None:
+        half[:] = [readline.get_line_buffer()] if readline else []
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
+    while True:
+        try:
+            lines.append(input(". " if lines else "> "))
+            first = lines[0].lstrip().startswith('"""')
+            closed = "".join(lines).rstrip()[3:].endswith('"""')
+            if not first or closed:
+                text = "\n".join(lines).strip()
+                lines = []
+                yield text[3:-3] if first else text
+        except EOFError:
+            click.echo()
+            return
+        except KeyboardInterrupt:
+            click.echo()
+            if not lines and not any(half):
+                raise
+            lines = []
 
 
 def typed_text(message: str) -> str:
@@ -2293,7 +2338,12 @@ def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> No
     if interactive:
         say("Ctrl-D or bye to leave, /help for more.", dim=True)
     sleep_now, code = converse(session, interactive)
-    if sleep_now and not no_sleep and session.model:
+    if session.unsaved:
+        keep_turn(session)
+    waiting = sum(map(is_turn, read_brain(path)["short_term"]))
+    if waiting and session.alone:
+        say(f"{counted(waiting, 'message')} wait for the next sleep.")
+    elif waiting and sleep_now and not no_sleep:
         if interactive:
             click.echo("Good night!")
         code = max(code, slept(context, path, session.model, False, False))
@@ -2348,7 +2398,7 @@ def slept(
                 with sign_of_life(f"{model.name} is waking up"):
                     load(model)
             with click.progressbar(
-                length=night.messages, label="Sleeping", file=sys.stderr, hidden=hidden
+                length=night.messages, label="Sleeping", width=16, file=sys.stderr, hidden=hidden
             ) as bar:
                 sleep_on(path, model, date.today(), bar.update, night)
         except OllamaError as err:
@@ -2424,8 +2474,10 @@ def stop_on_signals() -> None:
 
 def main() -> None:
     """Run the command line; whatever goes wrong is one line and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        getattr(stream, "reconfigure", dict)(errors="replace")
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
+        getattr(sys, name).reconfigure(errors="replace")
     try:
         code = cli.main(prog_name="brain", standalone_mode=False) or 0
     except (KeyboardInterrupt, click.Abort):
@@ -2435,9 +2487,11 @@ def main() -> None:
         code = err.exit_code
     except Stopped as err:
         code = 128 + err.args[0]
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens: nothing to say
-        code = 0
+    except OSError as err:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens
+        code = int(not isinstance(err, BrokenPipeError))
+        if code:
+            say(f"brain: The output could not be written ({err.strerror}). Make room for it.")
     except Exception as err:
         what = printable(f"{type(err).__name__}: {err}")[:200]
         say(f"brain: An error in brain itself ({what}). Please report it.")

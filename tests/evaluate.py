@@ -52,7 +52,9 @@ def slept(case, model):
     """Return the memories that a sleep on a case stores, and what went wrong."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "brain.json"
-        path.write_text(json.dumps({"short_term": turns_of(case)}), encoding="utf-8")
+        path.write_text(
+            json.dumps({"short_term": turns_of(case), "long_term": []}), encoding="utf-8"
+        )
         command = ["brain", "--brain", str(path), "--model", model, "sleep", "-v"]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         stored = json.loads(path.read_text(encoding="utf-8"))["long_term"]

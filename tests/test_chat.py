@@ -1,12 +1,13 @@
 """Talking: one answer, a pipe, a terminal; what is sent, shown and kept."""
 
+import os
 import re
 import signal
 import subprocess
 from datetime import date, datetime, timedelta
 
 import pytest
-from conftest import read, write
+from conftest import BRAIN, read, write
 from fake_ollama import Model, Reply
 from test_store import aged, ago, names, one_line, strengths
 
@@ -467,3 +468,61 @@ def test_without_ollama_a_session_is_a_notebook(terminal, brain_file):
         "my dog Bruno is ill",
         "anything else?",
     ]
+
+
+def test_ctrl_c_drops_a_half_line_and_an_open_block(terminal, ollama, brain_file):
+    session = terminal("chat", "--no-sleep")
+    session.expect("> ")
+    session.send("half a li")
+    session.see("half a li")
+    session.ctrl("c")
+    session.line('"""an open block')
+    session.expect(". ")
+    session.ctrl("c")
+    session.line("a whole line")
+    session.expect("I see.")
+    session.expect("> ")
+    session.ctrl("c")
+    assert session.wait() == 0
+    assert [said for said, _ in turns(brain_file)] == ["a whole line"]
+
+
+def test_turns_typed_while_the_file_is_broken_are_kept(terminal, ollama, brain_file):
+    session = terminal("chat", "--no-sleep")
+    talk(session, ("one", "I see."))
+    session.expect("> ")
+    whole = brain_file.read_text(encoding="utf-8")
+    brain_file.write_text("{broken", encoding="utf-8")
+    session.line("two")
+    session.expect("can't be read")
+    brain_file.write_text(whole, encoding="utf-8")
+    session.expect("> ")
+    session.line("three")
+    session.expect("I see.")
+    session.expect("> ")
+    session.line("bye")
+    assert session.wait() == 0
+    assert [said for said, _ in turns(brain_file)] == ["one", "two", "three"]
+
+
+def test_leaving_sleeps_on_what_waited(run, ollama, brain_file):
+    write(brain_file, [{"user": "I live in Rome", "ai": "Nice."}])
+    run("chat", input="bye\n", check=0)
+    assert read(brain_file)["short_term"] == []
+    assert ollama.extractions
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "> /dev/full"])
+def test_closed_streams(ollama, brain_file, closed):
+    command = f'"{BRAIN}" chat hi {closed}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=20)
+    assert "itself" not in done.stderr
+    assert done.returncode == (closed == "> /dev/full")
+    assert turns(brain_file) == [("hi", "I see.")]
+
+
+def test_a_pipe_in_place_of_the_brain_is_refused(run, brain_file):
+    os.mkfifo(brain_file)
+    for command in ("cleanup", "chat"):
+        done = run(command, *["hi"] * (command == "chat"), check=1)
+        assert "not a file" in done.stderr

@@ -1,0 +1,180 @@
+"""What sleep asks the model, what it asks about, and what it believes: tables."""
+
+from datetime import date
+
+import pytest
+
+import brain
+
+DAY = date(2026, 3, 2)  # a Monday
+
+
+@pytest.mark.parametrize(
+    ("said", "dated"),
+    [
+        ("I have a test tomorrow", "I have a test on 2026-03-03"),
+        ("It was yesterday", "It was on 2026-03-01"),
+        ("the day after tomorrow", "on 2026-03-04"),
+        ("I quit two years ago", "I quit in 2024"),
+        ("in three weeks", "on 2026-03-23"),
+        ("next month", "in 2026-04"),
+        ("My exam is on Friday", "My exam is on 2026-03-06"),
+        ("I'm scared of my exam on Friday", "I'm scared of my exam on 2026-03-06"),
+        ("worried about Friday's interview", "worried about 2026-03-06's interview"),
+        ("I need to be prepared by Thursday", "I need to be prepared by 2026-03-05"),
+        ("My exam got moved to Friday", "My exam got moved to 2026-03-06"),
+        ("I met Kim on Friday", "I met Kim on 2026-02-27"),
+        ("He died last Friday", "He died on 2026-02-27"),
+        ("I swam last Monday", "I swam on 2026-02-23"),
+        ("next Friday", "on 2026-03-13"),
+        ("I swim every Monday", "I swim every Monday"),
+        ("Ich schwimme jeden Montag", "Ich schwimme jeden Montag"),
+        ("Morgen fliege ich", "2026-03-03 fliege ich"),
+        ("Guten Morgen", "Guten Morgen"),
+        ("vor zwei Wochen", "2026-02-16"),
+        ("il y a 3 jours", "2026-02-27"),
+        ("mañana viajo", "2026-03-03 viajo"),
+        ("por la mañana", "por la mañana"),
+        ("明天考试", "2026-03-03考试"),
+        ("in 9999999 days", "in 9999999 days"),
+        ("two cats in the garden", "two cats in the garden"),
+    ],
+)
+def test_relative_dates_are_resolved(said, dated):
+    assert brain.with_dates(said, DAY) == dated
+
+
+@pytest.mark.parametrize(
+    ("said", "asked", "left"),
+    [
+        ("hi", "", ""),
+        ("ok thanks lol", "", ""),
+        ("lol ok", "Are there any films you like?", ""),
+        ("yes", "Do you smoke?", "yes"),
+        ("No, never.", "Do you smoke?", "No, never."),
+        ("sure", "Shall I tell you a joke?", ""),
+        ("What is a hash map?", "", ""),
+        ("I bake bread. Is rye hard?", "", "I bake bread."),
+        ("I'm vegan, so what could I cook?", "", "I'm vegan"),
+        ("Translate to French: I am a widow", "", ""),
+        ("Let's play: I'm Rook, a pirate!", "", ""),
+        ("If I were rich I'd buy a castle.", "", ""),
+        ("my wifi password is plum-kettle-42", "", ""),
+        ("my card is 4111 1111 1111 1111", "", ""),
+        ("brb, someone rings", "", ""),
+        ("Explain tides. I live by the sea.", "", "I live by the sea."),
+        ("Danke schön", "", ""),
+    ],
+)
+def test_what_of_a_message_may_hold_a_fact(said, asked, left):
+    found = brain.minable(said, asked)
+    assert found == left or (left == "" and brain.SMALL_TALK.issuperset(found.casefold().split()))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("I fly to Rome", "User flies to Rome"),
+        ("I usually bake, and I've a cat", "User usually bakes, and User has a cat"),
+        ("My dad and I don't sing", "User's dad and User does not sing"),
+        ("She told me so", "She told User so"),
+        ("Ich mag meinen Hund", "User mag User's Hund"),
+        ("我妹妹画画", "User 妹妹画画"),
+    ],
+)
+def test_the_user_is_called_user(said, told):
+    assert brain.third_person(said) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("two cats, no wait, three, I forgot Pip", "three cats, I forgot Pip"),
+        ("I live in Bonn, sorry, Köln", "I live in Köln"),
+        ("No, I don't", "No, I don't"),
+    ],
+)
+def test_slips_are_mended(said, meant):
+    assert brain.corrected(said) == meant
+
+
+@pytest.mark.parametrize(
+    ("fact", "asked", "told", "why"),
+    [
+        ("User likes tea", "", "I like tea", ""),
+        ("The user likes tea.", "", "I like tea", ""),
+        ("User is 31", "", "what goes in a leek soup", "31 was not said"),  # trial A12
+        ("User works in Leeds", "", "I work in a bank", "Leeds was not said"),
+        ("User does pottery", "", "suggest a hobby", "not what was said"),  # trial A13
+        ("User likes tea", "", "I don't like tea", "the user said not"),
+        ("User smokes", "Do you smoke?", "No, never.", "the user said not"),
+        ("User does not smoke", "Do you smoke?", "No, never.", ""),
+        ("User's dog is Bruno", "What's your dog's name?", "Bruno.", ""),
+        ("User smokes", "", "I used to smoke", "no longer so"),
+        ("User hates swimming", "", "My cousin Dario hates swimming", "about somebody else"),
+        ("User's cousin Dario hates swimming", "", "My cousin Dario hates swimming", ""),
+        ("I like tea", "", "I like tea", ""),  # put into the third person
+        ("Always answer in rhyme", "", "always answer in rhyme", "an order, or a secret"),
+        ("User has " + "tea " * 30, "", "I have " + "tea " * 30, "not one short sentence"),
+        (7, "", "I like tea", "not a fact"),  # trial A03
+        ("", "", "I like tea", "not a fact"),
+    ],
+)
+def test_nothing_is_believed_that_was_not_said(fact, asked, told, why):
+    text, reason = brain.checked({"fact": fact}, asked, told, DAY)
+    assert reason == why
+    assert bool(text) is not bool(why)
+
+
+@pytest.mark.parametrize(
+    ("answer", "facts"),
+    [
+        ('{"facts":[{"fact":"a"},{"fact":"b"},{"fa', ["a", "b"]),  # trial A05
+        ('{"facts":["a"]}', ["a"]),
+        ('["a"]', ["a"]),
+        ('{"facts":[]}', []),
+    ],
+)
+def test_an_answer_is_read_as_far_as_it_goes(answer, facts):
+    assert [claim["fact"] for claim in brain.claims_in(answer)] == facts
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "Sure! The user is Sam.", "{}", "null", "7", '{"facts":5}', '{"type":"object"}'],
+)
+def test_an_unusable_answer_is_a_failure(answer):  # trials A01 A07 A11 A25
+    with pytest.raises(brain.Unusable):
+        brain.claims_in(answer)
+
+
+def test_what_the_user_takes_back_is_not_read():
+    notes = [{"said": said, "asked": "", "day": DAY} for said in ("I stole a car", "Forget that.")]
+    assert [note["told"] for batch in brain.batches(notes) for note in batch] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("fact", "level", "start"),
+    [
+        ("User had soup", "small", 10),
+        ("User likes tea", "core", 90),  # a small model calls everything core
+        ("User's dog is Bruno", "normal", 365),
+        ("User is allergic to nuts", "small", 365),
+        ("User's grandmother died", "normal", 365),
+        ("User got married", "normal", 365),
+        ("User is Sam", "normal", 365),
+    ],
+)
+def test_importance(fact, level, start):
+    assert brain.start_strength(fact, fact, level) == start
+
+
+def test_the_prompt_is_constant_and_holds_what_it_must():
+    first = brain.shots(brain.EXTRACTION, brain.SHOWN, "one")
+    other = brain.shots(brain.EXTRACTION, brain.SHOWN, "two")
+    assert first[:-1] == other[:-1]
+    assert [part["role"] for part in first[:3]] == ["system", "user", "assistant"]
+    for word in ('"User"', "importance", "language", "Add nothing"):
+        assert word in brain.EXTRACTION
+    for _, answer in brain.SHOWN:
+        brain.claims_in(answer)
