@@ -39,7 +39,7 @@ def load(path, part):
 
 def turns_of(case):
     """Return the turns of a case: each question stands in the turn before its answer."""
-    questions = [*case.get("asked", []), *[None] * len(case["messages"])]
+    questions = [*case.get("asked", []), *[None] * (len(case["messages"]) + 1)]
     said = [("hello", questions[0])] if questions[0] else []
     said += zip(case["messages"], questions[1:], strict=False)
     return [

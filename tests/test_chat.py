@@ -98,14 +98,14 @@ def test_a_pipe_is_a_session_with_a_message_a_line(run, ollama, brain_file):
     assert [m["role"] for m in messages] == ["system", *["user", "assistant"] * 3, "user"]
 
 
-@pytest.mark.parametrize("ending", ["bye\n", "", "  /QUIT \nmore\n"])
+@pytest.mark.parametrize("ending", ["bye\n", "", "  /QUIT \nbeyond\n"])
 def test_a_session_ends_with_sleep(run, ollama, brain_file, ending):
     done = run("chat", input=f"My name is Sam\n{ending}", check=0)
     assert done.stdout == "I see.\n"
     assert len(ollama.extractions) >= 1
     assert "Sam" in str(ollama.extractions)
     assert read(brain_file)["short_term"] == []
-    assert "more" not in str(ollama.chats)
+    assert "beyond" not in str(ollama.chats)
 
 
 # trial E08: also a sequence that is split over two chunks, or never ends
