@@ -1467,15 +1467,17 @@ def with_dates(text: str, day: date) -> str:
 
 # What of a message may hold a fact
 
-PLAY = either(r"""(?<!\w)(?:let'?s (?:play|pretend)|pretend|role-?play|imagine|act as|once upon a time|spielen wir|stell dir vor|es war einmal|jouons|imaginons
-    |il était une fois|juguemos|imagina|érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|c'era una volta|假装|扮演|从前)""")
+PLAY = either(r"""(?<!\w)(?:let'?s (?:play|pretend)|pretend|role-?play|imagine|suppose you|act as|once upon a time|spielen wir|stell dir vor|es war einmal|jouons|imaginons
+    |il était une fois|juguemos|imagina|érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|c'era una volta
+    |you are (?:a|an|the) .{0,40} i'?a?m (?:a|an|the) |假装|扮演|从前)""")
+ASIDE = r"\((?:real life|irl|ooc|by the way|btw)\W+([^)]+)\)"  # from inside a game
 TASK = either(r"""(?:^|[.!?]\s|please |can you )\W*(?:translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?
     |tradu(?:is|ce|zca|z|ci|zir)|corrig[ea]|resum[ea]|riassumi|翻译|改正|总结)(?![a-z])""")
 ORDER = either("""always|never|from now on|answer|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|describe|compare
     |continue|go on|let me|wait|hold on|call yourself|remind|look|schreib|erklär|antworte|nenn|sag|zeig|écri[st]|explique|réponds?|donne|dis|escribe|explica
     |responde|dime|dame|escreve|diz|scrivi|spiega|rispondi|dimmi|写|解释|回答|告诉我|给我|请""")
 NOT_REAL = either(r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|wenn ich .*(?:wäre|hätte)|\bsi (?:j'|yo )?(?:étais|avais|fuera|tuviera)
-    |\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我|\bbrb\b|\bbe right back\b|\bafk\b|gleich (?:wieder|zurück)|je reviens|ahora vuelvo|já volto
+    |\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我|^\W*you(?:'re| are)\b|\bbrb\b|\bbe right back\b|\bafk\b|gleich (?:wieder|zurück)|je reviens|ahora vuelvo|já volto
     |torno subito|马上回来""")
 ASKS = either(r"""(?:so |but |and )?(?:what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|was|wer|wo|wann
     |warum|wie|kann|kannst|soll|hast|qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|podes|che|chi
@@ -1518,7 +1520,7 @@ def minable(said: str, asked: str) -> str:
     """Return what of a message may hold a fact: no orders, questions, play or secrets."""
     kept, text = [], said.replace("’", "'")
     if re.search(PLAY, text):
-        return ""
+        text = ". ".join(re.findall(ASIDE, text, re.I))
     if task := re.search(TASK, text):
         text = text[: task.start()]
     for sentence in re.split(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+", text):
