@@ -1467,7 +1467,8 @@ def with_dates(text: str, day: date) -> str:
 
 # What of a message may hold a fact
 
-PLAY = either(r"""(?<!\w)(?:let'?s (?:play|pretend)|pretend|role-?play|imagine|suppose you|act as|once upon a time|spielen wir|stell dir vor|es war einmal|jouons|imaginons
+PLAY = either(r"""(?<!\w)(?:let'?s (?:play|pretend)|pretend|role-?play|imagine
+    |suppose you|act as|once upon a time|spielen wir|stell dir vor|es war einmal|jouons|imaginons
     |il était une fois|juguemos|imagina|érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|c'era una volta
     |you are (?:a|an|the) .{0,40} i'?a?m (?:a|an|the) |假装|扮演|从前)""")
 ASIDE = r"\((?:real life|irl|ooc|by the way|btw)\W+([^)]+)\)"  # from inside a game
@@ -1477,7 +1478,8 @@ ORDER = either("""always|never|from now on|answer|reply|respond|write|tell|expla
     |continue|go on|let me|wait|hold on|call yourself|remind|look|schreib|erklär|antworte|nenn|sag|zeig|écri[st]|explique|réponds?|donne|dis|escribe|explica
     |responde|dime|dame|escreve|diz|scrivi|spiega|rispondi|dimmi|写|解释|回答|告诉我|给我|请""")
 NOT_REAL = either(r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|wenn ich .*(?:wäre|hätte)|\bsi (?:j'|yo )?(?:étais|avais|fuera|tuviera)
-    |\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我|^\W*you(?:'re| are)\b|\bbrb\b|\bbe right back\b|\bafk\b|gleich (?:wieder|zurück)|je reviens|ahora vuelvo|já volto
+    |\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我|^\W*you(?:'re| are)\b
+    |\bbrb\b|\bbe right back\b|\bafk\b|gleich (?:wieder|zurück)|je reviens|ahora vuelvo|já volto
     |torno subito|马上回来""")
 ASKS = either(r"""(?:so |but |and )?(?:what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|was|wer|wo|wann
     |warum|wie|kann|kannst|soll|hast|qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|podes|che|chi
