@@ -2273,7 +2273,10 @@ def brain_path(context: click.Context) -> Path:
     named = context.meta.get("brain.brain")
     path = Path(named) if named else Path(click.get_app_dir("brain")) / "brain.json"
     try:
-        return path.expanduser().resolve()
+        path = path.expanduser().resolve()
+        if path.is_symlink():  # Python 3.13 resolves even a loop
+            raise OSError("its symlink leads nowhere")
+        return path
     except (OSError, RuntimeError, ValueError) as err:
         raise BrainError(f"{path} is no usable path ({err}).", "Name another.") from err
 
