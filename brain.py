@@ -1513,6 +1513,15 @@ def question_of(asked: str) -> str:
     return "" if not asks or re.search(OFFER, " ".join(asks)) else str(asks[-1]).strip()
 
 
+def answered_question(asked: str, told: str) -> str:
+    """Return the question that told answers, nothing where told speaks for itself.
+
+    Who says more than a few words about themselves has left the question behind.
+    """
+    speaks = re.search(r"\b(?:I|I'm|my|ich|je|yo|eu|io)\b|我", told) and len(told.split()) > 6
+    return "" if speaks else question_of(asked)
+
+
 def is_small_talk(text: str) -> bool:
     """Return whether text has no words but those that everybody says."""
     return SMALL_TALK.issuperset(re.findall(r"[^\W_]+", text.casefold()))
@@ -1740,10 +1749,10 @@ def extracted(notes: list[Entry], model: Model, today: date) -> tuple[list[Entry
     """
     facts: dict[str, Entry] = {}
     dropped, day = [], notes[0]["day"]
-    asked = with_dates(question_of(notes[0]["asked"]), day)
     tellings = [note["told"].rstrip() for note in notes if note["told"].strip()]
     ended = [one if one[-1] in ".!?。！？" else f"{one}." for one in tellings[:-1]]
     told = corrected(with_dates(" ".join([*ended, *tellings[-1:]]), day))
+    asked = with_dates(answered_question(notes[0]["asked"], told), day)
     for part in parts_of(told, model.window) if told else []:
         said = f"Q: {asked}\nA: {part}" if asked else third_person(part)
         most = 80 + 2 * len(part) // 3

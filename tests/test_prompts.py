@@ -75,6 +75,20 @@ def test_what_of_a_message_may_hold_a_fact(said, asked, left):
 
 
 @pytest.mark.parametrize(
+    ("asked", "told", "question"),
+    [
+        ("Nice! What's your dog's name?", "Bruno.", "What's your dog's name?"),
+        ("How was your exam?", "I failed.", "How was your exam?"),
+        ("What does Bruno like?", "I love films but I can't stand jazz.", ""),
+        ("Shall I sing?", "sure", ""),
+        ("I see.", "Seven", ""),
+    ],
+)
+def test_the_question_that_is_answered(asked, told, question):
+    assert brain.answered_question(asked, told) == question
+
+
+@pytest.mark.parametrize(
     ("said", "told"),
     [
         ("I fly to Rome", "User flies to Rome"),
