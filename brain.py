@@ -2108,7 +2108,7 @@ def sign_of_life(text: str) -> Iterator[Callable[[], None]]:
         seconds = 0.0
         while is_screen(sys.stderr) and not over.wait(0.5):
             seconds += 0.5
-            click.echo(f"\r{f'{text} {seconds:.0f} s':{width}}", nl=False, err=True)
+            click.echo(f"\r{f'{text} {int(seconds)} s':{width}}", nl=False, err=True)
         if seconds:
             click.echo(f"\r{'':{width}}\r", nl=False, err=True)
 
