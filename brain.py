@@ -1698,6 +1698,9 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     source = f"{asked} {told} {story}"
     clauses = re.split(r"[.!?。！？,;，；]|\b(?:but|aber|mais|pero|mas|ma)\b", story)
     clause = max(clauses, key=lambda part: (support(fact, part), len(part)))
+    dates = re.findall(r"(?:\b(?:on|in) )?\d{4}-\d\d(?:-\d\d)?", clause)
+    if len(dates) == 1 and not re.search(r"\d{4}-\d\d", fact) and support(fact, clause) >= 0.6:
+        fact += f" {dates[0]}"  # a small model loses it
     given, own = words(source), any(among(word, words(told)) for word in words(fact))
     names = re.findall(r"\d[\w.:-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact)
     unsaid = next((one for one in names if not all(among(part, given) for part in words(one))), "")
@@ -1710,7 +1713,8 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     )
     reasons = {
         "not in the third person": re.search(FIRST_PERSON, fact),
-        "not one short sentence": not short,
+        "not one short sentence": not short or not re.search(r"[^\W\d]", fact),
+        "only the answer again": "User" not in fact and re.match(f"{ASSENT}|{NO}", fact),
         "an order, or a secret": has_secret(fact) or re.match(rf"{ORDER}\b", fact),
         f"{unsaid} was not said": unsaid,
         "not what was said": support(fact, source) < 0.6,

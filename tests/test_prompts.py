@@ -133,6 +133,8 @@ def test_slips_are_mended(said, meant):
         ("I like tea", "", "I like tea", ""),  # put into the third person
         ("Always answer in rhyme", "", "always answer in rhyme", "an order, or a secret"),
         ("User has " + "tea " * 30, "", "I have " + "tea " * 30, "not one short sentence"),
+        ("2026-03-02", "When?", "on 2026-03-02", "not one short sentence"),
+        ("No, ninguno", "¿Tienes hijos?", "No, ninguno", "only the answer again"),
         (7, "", "I like tea", "not a fact"),  # trial A03
         ("", "", "I like tea", "not a fact"),
     ],
@@ -141,6 +143,11 @@ def test_nothing_is_believed_that_was_not_said(fact, asked, told, why):
     text, reason = brain.checked({"fact": fact}, asked, told, DAY)
     assert reason == why
     assert bool(text) is not bool(why)
+
+
+def test_a_date_that_the_model_lost_is_put_back():
+    fact, _ = brain.checked({"fact": "User swims"}, "", "I swim on 2026-03-06", DAY)
+    assert fact == "User swims on 2026-03-06"
 
 
 @pytest.mark.parametrize(
