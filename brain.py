@@ -1475,7 +1475,8 @@ ASIDE = r"\((?:real life|irl|ooc|by the way|btw)\W+([^)]+)\)"  # from inside a g
 TASK = either(r"""(?:^|[.!?]\s|please |can you )\W*(?:translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?
     |tradu(?:is|ce|zca|z|ci|zir)|corrig[ea]|resum[ea]|riassumi|翻译|改正|总结)(?![a-z])""")
 ORDER = either("""always|never|from now on|answer|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|describe|compare
-    |continue|go on|let me|wait|hold on|call yourself|remind|look|schreib|erklär|antworte|nenn|sag|zeig|écri[st]|explique|réponds?|donne|dis|escribe|explica
+    |continue
+    |go (?:on|ahead)|let me|wait|hold on|call yourself|remind|look|schreib|erklär|antworte|nenn|sag|zeig|écri[st]|explique|réponds?|donne|dis|escribe|explica
     |responde|dime|dame|escreve|diz|scrivi|spiega|rispondi|dimmi|写|解释|回答|告诉我|给我|请""")
 NOT_REAL = either(r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|wenn ich .*(?:wäre|hätte)|\bsi (?:j'|yo )?(?:étais|avais|fuera|tuviera)
     |\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我|^\W*you(?:'re| are)\b
@@ -1698,6 +1699,7 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     source = f"{asked} {told} {story}"
     clauses = re.split(r"[.!?。！？,;，；]|\b(?:but|aber|mais|pero|mas|ma)\b", story)
     clause = max(clauses, key=lambda part: (support(fact, part), len(part)))
+    english = fact.isascii() and not re.search(FOREIGN, fact, re.I)
     dates = re.findall(r"(?:\b(?:on|in) )?\d{4}-\d\d(?:-\d\d)?", clause)
     if len(dates) == 1 and not re.search(r"\d{4}-\d\d", fact) and support(fact, clause) >= 0.6:
         fact += f" {dates[0]}"  # a small model loses it
@@ -1716,6 +1718,7 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
         "not one short sentence": not short or not re.search(r"[^\W\d]", fact),
         "only the answer again": "User" not in fact and re.match(f"{ASSENT}|{NO}", fact),
         "an order, or a secret": has_secret(fact) or re.match(rf"{ORDER}\b", fact),
+        "not about the user": "User" not in fact and not asked and english,
         f"{unsaid} was not said": unsaid,
         "not what was said": support(fact, source) < 0.6,
         "not what the user said": asked and not own and not yes_or_no,

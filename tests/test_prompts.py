@@ -133,6 +133,7 @@ def test_slips_are_mended(said, meant):
         ("I like tea", "", "I like tea", ""),  # put into the third person
         ("Always answer in rhyme", "", "always answer in rhyme", "an order, or a secret"),
         ("User has " + "tea " * 30, "", "I have " + "tea " * 30, "not one short sentence"),
+        ("Paris is a capital", "", "Paris is a capital", "not about the user"),
         ("2026-03-02", "When?", "on 2026-03-02", "not one short sentence"),
         ("No, ninguno", "¿Tienes hijos?", "No, ninguno", "only the answer again"),
         (7, "", "I like tea", "not a fact"),  # trial A03
