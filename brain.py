@@ -1497,6 +1497,7 @@ NO = either(r"""\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|
     |senza)\b|n't\b|[不没无]""")
 ASSENT = either(r"""(?:yes|yeah|yep|yup|sure|of course|exactly|right|ja|genau|oui|sí|si|claro|sim|sì)\b
     |是|对|嗯""")
+YES_OR_NO = f"{ASSENT}|{NO}"
 SECRET = either(r"""\b(?:pass ?(?:word|wort|code|phrase)|pwd|pin|api[ _-]?key|token|kennwort|mot de passe|contraseña|senha|密码)\b[^.!?]{0,40}[\d$#@_]
     |\b(?:sk|pk|ghp|gho|xox[bp]|AKIA|eyJ)[-_A-Za-z0-9]{8,}|-----BEGIN|\b(?:\d[ -]?){13,19}\b""")
 
@@ -1545,7 +1546,7 @@ def minable(said: str, asked: str) -> str:
         if re.search(r"\w", sentence) and not refused and not has_secret(sentence):
             kept.append(sentence)
     text = " ".join(kept)
-    answers = question_of(asked) and re.match(rf"\W*(?:{ASSENT}|{NO})", text)
+    answers = question_of(asked) and re.match(rf"\W*(?:{YES_OR_NO})", text)
     return "" if is_small_talk(text) and not answers else text
 
 
@@ -1703,11 +1704,12 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     dates = re.findall(r"(?:\b(?:on|in) )?\d{4}-\d\d(?:-\d\d)?", clause)
     if len(dates) == 1 and not re.search(r"\d{4}-\d\d", fact) and support(fact, clause) >= 0.6:
         fact += f" {dates[0]}"  # a small model loses it
-    given, own = words(source), any(among(word, words(told)) for word in words(fact))
+    given, answer = words(source), words(told)
+    own = any(among(word, answer) for word in words(fact))
     names = re.findall(r"\d[\w.:-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact)
     unsaid = next((one for one in names if not all(among(part, given) for part in words(one))), "")
     short = (5 < len(fact) < 200 or not fact.isascii()) and len(fact.split()) <= 20
-    yes_or_no = re.match(f"{ASSENT}|{NO}", told)
+    yes_or_no = re.match(YES_OR_NO, told)
     denied = re.match(rf"\W*{NO}", told) if asked and not own else re.search(NO, clause)
     former = re.search(FORMER, clause) and not re.search(f"{FORMER}|{WAS}", fact, re.I)
     theirs = (
@@ -1716,7 +1718,7 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     reasons = {
         "not in the third person": re.search(FIRST_PERSON, fact),
         "not one short sentence": not short or not re.search(r"[^\W\d]", fact),
-        "only the answer again": "User" not in fact and re.match(f"{ASSENT}|{NO}", fact),
+        "only the answer again": "User" not in fact and re.match(YES_OR_NO, fact),
         "an order, or a secret": has_secret(fact) or re.match(rf"{ORDER}\b", fact),
         "not about the user": "User" not in fact and not asked and english,
         f"{unsaid} was not said": unsaid,
