@@ -807,7 +807,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def count_tokens(self, runner, prompt):
         """Note how much of prompt the runner still had in its cache."""
-        shared = [common(old, prompt) for old in runner.prompts]
+        shared = [common("".join(old), prompt) for old in runner.prompts]
         total = self.fake.tokens(prompt)
         cached = max(map(self.fake.tokens, shared), default=0)
         self.record.cached_tokens = min(cached, total - 1)
@@ -819,18 +819,16 @@ class Handler(BaseHTTPRequestHandler):
         self.count_tokens(runner, prompt)
         self.load_nanoseconds = time.time_ns() - self.began
         reply = self.next_reply()
-        self.said = []
-        try:
-            if reply is not self.fault and self.spoil(reply):
-                return
-            lines = self.lines(reply)
-            if self.body.get("stream", True):
-                self.stream(lines, reply)
-            else:
-                self.answer(self.joined(lines))
-        finally:  # what was evaluated stays cached, also after a hang-up
-            runner.prompts.append(prompt + "".join(self.said))
-            del runner.prompts[: -self.fake.cached_prompts]
+        self.said = [prompt]  # what is evaluated stays cached, also after a hang-up
+        runner.prompts.append(self.said)
+        del runner.prompts[: -self.fake.cached_prompts]
+        if reply is not self.fault and self.spoil(reply):
+            return
+        lines = self.lines(reply)
+        if self.body.get("stream", True):
+            self.stream(lines, reply)
+        else:
+            self.answer(self.joined(lines))
 
     def next_reply(self):
         """Return the next reply, with the thinking that such a model does unasked."""

@@ -187,10 +187,10 @@ def test_a_model_is_loaded_once_and_again_for_another_window(ollama):
     assert post(ollama, "chat", messages=[]).json()["done_reason"] == "load"
     (loaded,) = get(ollama, "ps")["models"]
     assert loaded["context_length"] == 4096
-    chat(ollama, "hi", options={"num_ctx": 4096, "temperature": 0}).close()
+    text(chat(ollama, "hi", options={"num_ctx": 4096, "temperature": 0}))
     assert ollama.loads == 0
-    chat(ollama, "hi", options={"num_ctx": 2048}).close()
-    chat(ollama, "hi", shift=False).close()
+    text(chat(ollama, "hi", options={"num_ctx": 2048}))
+    text(chat(ollama, "hi", shift=False))
     assert ollama.loads == 2
     unload = post(ollama, "chat", messages=[], keep_alive=0).json()
     assert unload["done_reason"] == "unload"
@@ -207,9 +207,8 @@ def test_hanging_up_aborts_a_load(ollama):
 
 
 def test_a_kept_prefix_is_not_read_again(ollama):
-    chat(ollama, "x" * 800).close()
-    chat(ollama, "x" * 800, "I see.", "and?").close()
-    chat(ollama, "y" * 800).close()
+    for contents in (["x" * 800], ["x" * 800, "I see.", "and?"], ["y" * 800]):
+        text(chat(ollama, *contents))
     assert ollama.loads == 1
     first, second, third = ollama.requests
     assert (first.cached_tokens, third.cached_tokens) == (0, 2)
