@@ -11,7 +11,7 @@ from conftest import read
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = ("chat", "sleep", "cleanup")
+COMMANDS = ("chat", "memories", "remember", "forget", "sleep", "cleanup")
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
