@@ -301,22 +301,16 @@ CODE_LETTERS = "bcdfghjklmnpqrstvwxz"  # no vowels, so that no code is a word
 
 
 def code_of(memory: Entry) -> str:
-    """Return the code of a memory, from its text alone; lists show the first four letters.
+    """Return the code of a memory, from its text alone: it stays whatever else is learned.
 
-    >>> code_of({"memory": "User has a dog"})[:4]
-    'sfkv'
+    >>> code_of({"memory": "User has a dog"})
+    'sfkvfh'
     """
     import hashlib
 
     data = memory["memory"].encode("utf-8", "replace")
     number = int.from_bytes(hashlib.sha256(data).digest()[:8])
-    return "".join(CODE_LETTERS[number // 20**place % 20] for place in range(8))
-
-
-def code_letters(memories: list[Entry]) -> int:
-    """Return how many letters of their codes, four at least, tell memories apart."""
-    codes = {code_of(memory) for memory in memories}
-    return next(n for n in range(4, 9) if n == 8 or len({c[:n] for c in codes}) == len(codes))
+    return "".join(CODE_LETTERS[number // 20**place % 20] for place in range(6))
 
 
 def terms(text: str) -> frozenset[str]:
@@ -589,23 +583,20 @@ def mentions(text: str, fact: str) -> bool:
     >>> mentions("I like dogs", "User likes cats")
     False
     """
-    said, meant = set(words(text)), core(words(fact))
+    said, meant = words(text), core(words(fact))
     names = {stem(name) for name in names_of(fact)}
     telling = {word for word in meant if word in names or re.match(r"\d.{3}", word)}
-    shared = len(meant & (said | core([*said])))
-    return (
-        bool(telling & said) or shared > 0.6 * max(1, len(meant)) or (fact.strip() or "\0") in text
-    )
+    most = len(meant & core(said)) > 0.6 * max(1, len(meant))
+    return most or not telling.isdisjoint(said) or (fact.strip() or "\0") in text
 
 
 def chosen(which: str, memories: list[Entry]) -> list[Entry]:
-    """Return the memories that a code, or words that all stand in them, may mean."""
+    """Return the memories that a code, four letters at least, or words in them may mean."""
     low, asked = which.strip().casefold(), set(words(which))
     coded = [one for one in memories if len(low) > 3 and code_of(one).startswith(low)]
     exact = [one for one in memories if one["memory"].casefold() == low]
-    return (
-        coded or exact or [one for one in memories if asked and asked <= set(words(one["memory"]))]
-    )
+    worded = [one for one in memories if asked and asked <= set(words(one["memory"]))]
+    return coded or exact or worded
 
 
 K1, LENGTH, TYPICAL_WORDS = 0.9, 0.2, 8  # BM25 for memories: short, so little length correction
@@ -946,13 +937,17 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
 
 
 def cold_memories(path: Path) -> dict[str, Entry]:
-    """Return by text the last record on every memory in the cold store, the newest last."""
+    """Return by text the last record on every memory in the cold store, the newest last.
+
+    Those that came back are left out.
+    """
     lines = (file_bytes(cold_path(path)) or b"").split(b"\n")
     found: dict[str, Entry] = {}
     for record in cold_records(b"\n".join(line for line in lines if not SLEPT_LINE.match(line))):
         if is_memory(record["entry"]):
             found.pop(record["entry"]["memory"], None)
-            found[record["entry"]["memory"]] = record
+            if record["reason"] != "revived":
+                found[record["entry"]["memory"]] = record
     return found
 
 
@@ -960,19 +955,17 @@ CACHES: tuple[str, ...] = ()  # endings of the files beside the brain that can b
 
 
 def said_in(entry: object) -> str:
-    """Return all that an entry of the brain says, as one text."""
-    return "\n".join(map(str, entry.values())) if isinstance(entry, dict) else str(entry)
+    """Return all that an entry of the brain or of a conversation says, as one text."""
+    texts = entry if isinstance(entry, dict) else {"user": entry}
+    return "\n".join(str(texts[key]) for key in ("user", "sent", "ai", "memory") if key in texts)
 
 
 def erase_beside(path: Path, fact: str) -> None:
     """Take what mentions a fact out of the cold store of path, and the caches away."""
     lines = (file_bytes(cold_path(path)) or b"").split(b"\n")
-    read = [next(cold_records(line), {"entry": line.decode("utf-8", "replace")}) for line in lines]
-    kept = [
-        line
-        for line, one in zip(lines, read, strict=True)
-        if not mentions(said_in(one["entry"]), fact)
-    ]
+    torn = [{"entry": line.decode("utf-8", "replace")} for line in lines]
+    said = [said_in(next(cold_records(line), torn[n])["entry"]) for n, line in enumerate(lines)]
+    kept = [line for line, text in zip(lines, said, strict=True) if not mentions(text, fact)]
     if len(kept) < len(lines):
         replace_file(cold_path(path), b"\n".join(kept))
     for ending in CACHES:
@@ -1941,22 +1934,21 @@ def clean_up(path: Path, today: date, dry: bool = False) -> tuple[list[Entry], i
     return faded, len(kept), sum(map(is_odd, kept))
 
 
-def forgotten(path: Path) -> Pairs:
+Gone = list[tuple[str, datetime]]  # what was forgotten, and when
+
+
+def forgotten(path: Path) -> Gone:
     """Return the memories that were forgotten, and the moment when."""
-    last = cold_memories(path).values()
-    gone = [(one["entry"], one["day"]) for one in last if one["reason"] == "forgotten"]
-    return [(entry["memory"], entry.get("at", f"{day}T23:59:59")) for entry, day in gone]
+    last = [one for one in cold_memories(path).values() if one["reason"] == "forgotten"]
+    at = [moment_of({"at": f"{one['day']}T23:59:59"} | one["entry"]) for one in last]
+    return [(one["entry"]["memory"], when) for one, when in zip(last, at, strict=True) if when]
 
 
-def is_forgotten(text: str, turn: Entry, gone: Pairs) -> bool:
+def is_forgotten(text: str, turn: Entry, gone: Gone) -> bool:
     """Return whether a text that stems from a turn speaks of what was forgotten after it."""
     said = moment_of(turn)
-    for fact, at in gone:
-        when = moment_of({"at": at})
-        later = said and when and said.astimezone() > when.astimezone()
-        if not later and mentions(text, fact):
-            return True
-    return False
+    before = [fact for fact, at in gone if not said or said.astimezone() <= at.astimezone()]
+    return any(mentions(text, fact) for fact in before)
 
 
 def notes_of(turns: list[Entry], today: date) -> list[Entry]:
@@ -2121,26 +2113,22 @@ def remembered(path: Path, text: str, keep: bool, moment: datetime) -> tuple[str
     fact = new_memory(text, STRENGTH_MAX, today, today) | ({"keep": True} if keep else {})
     with open_brain(path) as brain:
         memories, cold = brain["long_term"], cold_memories(path)
-        same = [
-            number
-            for number in candidates(text, build_index(memories))
-            if verdict(text, memories[number]["memory"]) == "same"
-        ]
-        away = [record["entry"] for record in cold.values() if record["reason"] != "revived"]
-        back = [
-            one for one in away if text == one["memory"] or verdict(text, one["memory"]) == "same"
-        ]
-        gone = [("revived", {**entry, "at": moment.isoformat()}) for entry in back]
-        append_cold(path, today, gone)
-        old = memories[same[0]] if same else (back or [fact])[-1]
-        best = {
-            name: max(fact[name], number_of(old.get(name)) or 0) for name in ("strength", "start")
-        }
-        after = {**old, **fact, **best, "learned": old.get("learned", fact["learned"])}
-        if same and not richer(text, old["memory"]):
-            after["memory"] = old["memory"]
-        after.pop("at", None)
+        near = candidates(text, build_index(memories))
+        same = [number for number in near if verdict(text, memories[number]["memory"]) == "same"]
+        back = [old for old in cold if text == old or verdict(text, old) == "same"]
+        revived = [cold[old]["entry"] | {"at": moment.isoformat()} for old in back]
+        append_cold(path, today, [("revived", entry) for entry in revived])
         at = same[0] if same else len(memories)
+        old = memories[at] if same else (revived or [fact])[-1]
+        strength = max(fact["strength"], number_of(old.get("strength")) or 0)
+        after = {
+            **old,
+            **fact,
+            "strength": strength,
+            "learned": old.get("learned", fact["learned"]),
+        }
+        after["memory"] = old["memory"] if same and not richer(text, old["memory"]) else text
+        after.pop("at", None)
         brain["long_term"] = [*memories[:at], after, *memories[at + 1 :]]
     return "strengthened" if same else "remembered again" if back else "new", after
 
@@ -2158,6 +2146,7 @@ def forget_memory(path: Path, memory: Entry, erase: bool, moment: datetime) -> i
             del brain["summary"]
         if not erase:
             gone = {**memory, "at": moment.isoformat()}
+            gone.pop("cold", None)
             append_cold(path, moment.date(), [("forgotten", gone)])
             return 0
         turns = brain["short_term"]
@@ -2218,17 +2207,14 @@ def prepare(session: Session) -> Model:
 
 def go_by(session: Session, brain: Brain) -> None:
     """Go by the brain as the file has it now; what left it leaves the conversation too."""
-    before, now = (
-        {one["memory"] for one in filter(is_memory, some["long_term"])}
-        for some in (session.brain, brain)
-    )
-    if brain["long_term"] != session.brain["long_term"]:
-        session.index = None
+    old, now = session.brain["long_term"], brain["long_term"]
+    session.index = session.index if now == old else None
     session.brain = brain
-    if gone := before - now:
+    there = {memory["memory"] for memory in filter(is_memory, now)}
+    if gone := {memory["memory"] for memory in filter(is_memory, old)} - there:
         turns = session.turns
         session.turns = [t for t in turns if not any(mentions(said_in(t), fact) for fact in gone)]
-        session.start, session.system, session.seen = 0, "", set()
+        session.start, session.system, session.told = 0, "", None
 
 
 def recall(session: Session, message: str, today: date) -> list[str]:
@@ -2398,19 +2384,25 @@ def show_turn(session: Session, message: str) -> None:
                 click.echo("" if live else shown.strip())
 
 
+def line_editor(history: list[str]) -> Any:
+    """Return readline, with which input() edits lines and recalls history, or None."""
+    with contextlib.suppress(ImportError):
+        readline = importlib.import_module("readline")
+        readline.set_auto_history(False)
+        for said in history:
+            readline.add_history(said)
+        return readline
+    return None
+
+
 def typed(history: list[str]) -> Iterator[str]:
     """Yield the messages typed at a terminal; three quotes open and close a block.
 
     Ctrl-C drops what was typed so far; at an empty prompt it comes out of here. What is
-    pasted is one message: readline gives it as one line, else its lines wait together.
+    pasted is one message: GNU's readline knows it, elsewhere its lines wait together.
     """
-    readline: Any = None
-    with contextlib.suppress(ImportError):
-        readline = importlib.import_module("readline")  # with it, input() edits lines
-        readline.set_auto_history(False)
-    for said in history if readline else ():
-        readline.add_history(said)
-    plain = not readline or "libedit" in readline.__doc__
+    readline = line_editor(history)
+    plain = sys.platform != "win32" and (not readline or "libedit" in readline.__doc__)
     lines: list[str] = []
     half: list[str] = []
 
@@ -2422,7 +2414,7 @@ def typed(history: list[str]) -> Iterator[str]:
     while True:
         try:
             lines.append(input(". " if lines else "> "))
-            while plain and sys.platform != "win32" and select.select([0], [], [], 0.02)[0]:
+            while plain and select.select([0], [], [], 0.02)[0]:
                 lines[-1] += "\n" + input()
             first = lines[0].lstrip().startswith('"""')
             closed = "".join(lines).rstrip()[3:].endswith('"""')
@@ -2518,43 +2510,33 @@ def installed_models(context: click.Context, option: click.Parameter, begun: str
     return sorted(name for name in found if name.startswith(begun))
 
 
-SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
-    (
-        "--brain",
-        {
-            "envvar": "BRAIN_FILE",
-            "metavar": "FILE",
-            "help": "The brain file to use.",
-            "type": click.Path(readable=False),
-        },
-    ),
-    (
-        "--model",
-        {
-            "envvar": "BRAIN_MODEL",
-            "metavar": "NAME",
-            "help": "The model to talk to.",
-            "shell_complete": installed_models,
-        },
-    ),
-    ("--host", {"envvar": "OLLAMA_HOST", "metavar": "ADDRESS", "help": "Where Ollama listens."}),
-    ("-y, --yes", {"is_flag": True, "help": "Say yes instead of being asked."}),
+SETTINGS = (
+    ("brain", "BRAIN_FILE", "FILE", "The brain file to use."),
+    ("model", "BRAIN_MODEL", "NAME", "The model to talk to."),
+    ("host", "OLLAMA_HOST", "ADDRESS", "Where Ollama listens."),
 )
+COMPLETED: dict[str, dict[str, Any]] = {
+    "brain": {"type": click.Path(readable=False)},
+    "model": {"shell_complete": installed_models},
+}
 
 
 def note_setting(context: click.Context, option: click.Parameter, value: Any) -> None:
     """Keep a global option for all commands; the one after the command wins."""
-    if value and option.name:
+    if value is not None and option.name:
         context.meta[f"brain.{option.name}"] = value
 
 
 def settings(function: Any) -> Any:
     """Add the options that may stand before and after every command."""
     group = function.__name__ == "cli"  # the environment counts once
-    for names, how in reversed(SETTINGS):
-        how = how | {"expose_value": False, "callback": note_setting, "show_envvar": True}
-        option = click.option(*names.split(", "), **(how if group else how | {"envvar": None}))
-        function = option(function)
+    shared: dict[str, Any] = {"expose_value": False, "callback": note_setting}
+    flag: dict[str, Any] = {"is_flag": True, "default": None, **shared}
+    function = click.option("-y", "--yes", help="Say yes instead of being asked.", **flag)(function)
+    for name, variable, metavar, text in reversed(SETTINGS):
+        environment: dict[str, Any] = {"envvar": variable, "show_envvar": True} if group else {}
+        more = {**shared, **environment, **COMPLETED.get(name, {})}
+        function = click.option(f"--{name}", metavar=metavar, help=text, **more)(function)
     return function
 
 
@@ -2655,23 +2637,29 @@ def chat(
 def obey(context: click.Context, session: Session, line: str) -> None:
     """Do what a line of a session that begins with a slash says: a command, as in a shell."""
     name, _, rest = line[1:].partition(" ")
-    names = ("memories", "remember", "forget", "sleep", "why", "help", "bye")
+    settings_before = context.meta.copy()
     context.meta["brain.loaded"] = session.model
     try:
         if name == "why":
             why(session)
-        elif name in names:
+        elif name in IN_A_SESSION:
             command = cli.commands[name]
             with command.make_context(name, rest.split(), parent=context.parent) as inner:
                 command.invoke(inner)
         else:
-            near = difflib.get_close_matches(name, names, 1, 0.5)
+            near = difflib.get_close_matches(name, (*IN_A_SESSION, "why", "help", "bye"), 1, 0.5)
             meant = f"; did you mean /{near[0]}?" if near else "."
             say(f"There is no command /{name}{meant} /help lists them.")
     except click.ClickException as err:
-        err.show()
+        say(err.format_message(), fg="red")
     except (click.Abort, click.exceptions.Exit):
         pass
+    finally:  # the yes to one command is no yes to the next
+        context.meta.clear()
+        context.meta.update(settings_before)
+
+
+IN_A_SESSION = ("memories", "remember", "forget", "sleep")  # commands, with a slash before them
 
 
 def one_message(message: str) -> str:
@@ -2794,35 +2782,34 @@ def masked(text: str) -> str:
     return "****" if has_secret(text) else printable(text)
 
 
-def headed(memory: Entry, letters: int, columns: int, today: date) -> tuple[str, str]:
+def headed(memory: Entry, wide: bool) -> tuple[str, str]:
     """Return what stands before a memory in a list, and its colour: code, bar, days left.
 
     Of what is in the cold store: the reason and the day.
     """
-    code, cells = code_of(memory)[:letters], 10 if columns >= 60 else 4
-    if "reason" in memory:
-        return f"{code}  {memory['reason']:10}  {memory['day']:10}  ", "blue"
+    code, cells, gap = code_of(memory), 10 if wide else 4, "  " if wide else " "
+    if cold := memory.get("cold"):
+        return f"{code}{gap}{cold['reason']:10}{gap}{cold['day']:10}{gap}", "blue"
     strength, keep = number_of(memory.get("strength")), memory.get("keep") is True
-    days = max(0, math.ceil(strength or 0))
-    left = counted(days, "day") if cells == 10 else f"{days} d"
+    days = math.ceil(max(0, strength or 0))
+    share = 1 if keep else min(1, days / STRENGTH_MAX)
+    full, rest = divmod(math.ceil(8 * cells * share), 8)
+    bar = "█" * full + " ▏▎▍▌▋▊▉"[rest].strip()
+    left = counted(days, "day") if wide else f"{days} d"
     left = "kept" if keep else "?" if strength is None else left
-    eighths = 8 * cells if keep else min(8 * cells, math.ceil(8 * cells * days / STRENGTH_MAX))
-    bar = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-    gap = " " * (cells // 5 or 1)
-    colour = "red" if left[:1].isdigit() and days <= BEYOND_DATE_DAYS else "green"
-    return f"{code}{gap}{bar:{cells}}{gap}{left:{8 if cells == 10 else 5}}{gap}", colour
+    colour = "green" if keep or days > BEYOND_DATE_DAYS else "red"
+    return f"{code}{gap}{bar:{cells}}{gap}{left:{8 if wide else 5}}{gap}", colour
 
 
 def show_memories(memories: list[Entry], today: date, err: bool = False) -> None:
     """Print memories, one a line in a pipe, on a terminal wrapped to its width."""
     screen = (sys.stderr if err else sys.stdout).isatty()
-    columns = shutil.get_terminal_size().columns if screen else 1000
-    letters = code_letters(memories)
+    columns = shutil.get_terminal_size().columns
     for memory in memories:
-        head, colour = headed(memory, letters, columns, today)
+        head, colour = headed(memory, not screen or columns >= 60)
         day = day_of(memory.get("last_mentioned"))
         text = masked(memory["memory"]) + (f" ({age_in_words(day, today)})" if day else "")
-        lines = wrapped(text, max(16, columns - len(head) - 1)) if screen else [text]
+        lines = wrapped(text, max(12, columns - len(head) - 1)) if screen else [text]
         click.echo(click.style(head, fg=colour) + f"\n{'':{len(head)}}".join(lines), err=err)
 
 
@@ -2835,17 +2822,18 @@ def memories_in(brain: Brain, today: date) -> list[Entry]:
 def faded_memories(path: Path, brain: Brain) -> list[Entry]:
     """Return what is in the cold store and not in the brain, the newest first."""
     there = {memory["memory"] for memory in filter(is_memory, brain["long_term"])}
-    records = [one for text, one in cold_memories(path).items() if text not in there]
-    gone = [one["entry"] | {"reason": one["reason"], "day": one["day"]} for one in records]
-    return [memory for memory in gone[::-1] if memory["reason"] != "revived"]
+    cold = [one for text, one in cold_memories(path).items() if text not in there]
+    return [
+        one["entry"] | {"cold": {key: one[key] for key in ("reason", "day")}} for one in cold[::-1]
+    ]
 
 
 def newest_memories(path: Path, memories: list[Entry]) -> list[Entry]:
     """Return the memories that stem from the days which the last sleep read about."""
-    records = [*cold_records(file_bytes(cold_path(path)) or b"")]
-    slept = [one for one in records if one["reason"] == "slept"]
-    last = [one["entry"] for one in slept if one["day"] == slept[-1]["day"]]
-    days = {str(turn.get("at"))[:10] for turn in last} | ({slept[-1]["day"]} if slept else set())
+    data = file_bytes(cold_path(path)) or b""
+    slept = [one for one in cold_records(data) if one["reason"] == "slept"]
+    last = [one for one in slept if one["day"] == slept[-1]["day"]]
+    days = {str(one["entry"].get("at", one["day"]))[:10] for one in last}
     return [memory for memory in memories if str(memory.get("learned")) in days]
 
 
@@ -2853,15 +2841,18 @@ def completed_memory(context: click.Context, option: click.Parameter, begun: str
     """Return the codes and words of memories that begin so, for the TAB key."""
     from click.shell_completion import CompletionItem
 
+    known: list[Entry] = []
     with contextlib.suppress(BrainError):
         known = memories_in(read_brain(brain_path(context)), date.today())
-        letters = code_letters(known)
-        codes = {code_of(one)[:letters]: masked(one["memory"]) for one in known}
-        said = {word for text in codes.values() for word in re.findall(r"\w{3,}", text) if begun}
-        items = [(word, None) for word in sorted(said)] + [*codes.items()]
-        low = begun.casefold()
-        return [CompletionItem(w, help=h) for w, h in items if w.casefold().startswith(low)]
-    return []
+    texts = {code_of(one): masked(one["memory"]) for one in known}
+    found = texts if option.name == "which" else {}
+    if begun:
+        found = found | {
+            word: "" for text in texts.values() for word in re.findall(r"\w{3,}", text)
+        }
+    low = begun.casefold()
+    fit = [word for word in found if word.casefold().startswith(low)]
+    return [CompletionItem(word, help=found[word]) for word in fit]
 
 
 @cli.command()
@@ -2902,7 +2893,7 @@ def memories(
     elif path:
         say("There is no such memory." if asked or new or faded else "Nothing is remembered yet.")
     if odd := sum(not is_memory(one) for one in brain["long_term"]):
-        say(f"{counted(odd, 'entry')} of long_term can't be read as a memory: kept as it stands.")
+        say(f"{odd} in long_term can't be read as a memory: kept as it stands.")
     return None
 
 
@@ -2928,8 +2919,8 @@ def remember(context: click.Context, fact: tuple[str, ...], keep: bool) -> None:
     what, memory = remembered(brain_path(context), text, keep, moment)
     say(f"{MARKS[what]} {masked(memory['memory'])} ({what})")
     if has_secret(text):
-        code = code_of(memory)[:4]
-        say(f"A secret? It stands in brain.json now; `brain forget {code} --erase`.", fg="red")
+        undo = f"`brain forget {code_of(memory)} --erase` takes it out"
+        say(f"This looks like a secret, and brain.json is no place for one: {undo}.", fg="red")
 
 
 def may_ask() -> bool:
@@ -2951,13 +2942,13 @@ def forget(context: click.Context, which: tuple[str, ...], erase: bool) -> None:
     \b
     Example:
       brain forget Bruno
-      brain forget sfkv --yes
+      brain forget sfkvfh --yes
     """
     path = existing_brain(context)
     if not path:
         return
     brain, today, asked = read_brain(path), date.today(), " ".join(which)
-    cold = [one for one in faded_memories(path, brain) if erase or one["reason"] == "faded"]
+    cold = [one for one in faded_memories(path, brain) if erase or one["cold"]["reason"] == "faded"]
     found = chosen(asked, memories_in(brain, today)) or chosen(asked, cold)
     if not found:
         raise BrainError(f"No memory matches {asked!r}.", "`brain memories` lists them.")
@@ -2974,15 +2965,11 @@ def forget(context: click.Context, which: tuple[str, ...], erase: bool) -> None:
 def picked(found: list[Entry], yes: bool, erase: bool) -> Entry | None:
     """Return the one of the memories found that the user means, None for none of them."""
     several = len({memory["memory"] for memory in found}) > 1
-    if several and (yes or not may_ask()):
-        raise BrainError("More than one memory matches.", "Name one by its code.")
+    if (several and yes) or not (yes or may_ask()):
+        raise BrainError("Nothing was forgotten.", "Name one memory, by its code, and add --yes.")
     if several:
-        code = click.prompt(
-            "Which? Its code, or Enter for none", default="", show_default=False, err=True
-        )
-        return next(iter(chosen(code, found)), None)
-    if not yes and not may_ask():
-        raise BrainError("Nobody is there to say yes.", "Add --yes to forget it.")
+        which: dict[str, Any] = {"default": "", "show_default": False, "err": True}
+        return next(iter(chosen(click.prompt("Which one? Its code", **which), found)), None)
     asked = "Erase it, and every message about it?" if erase else "Forget it?"
     return found[0] if yes or click.confirm(asked, err=True) else None
 
@@ -2991,17 +2978,12 @@ WHY_MAX = 10  # memories that /why shows
 
 
 def why(session: Session) -> None:
-    """Show the memories that the last answer was given, those nearest to the message first."""
-    today, seen = date.today(), session.seen if session.asked else set()
-    given = [one for one in memories_in(session.brain, today) if one["memory"] in seen]
-    nearest = [given[number] for number in rank(session.asked, given)]
-    given = nearest + [one for one in given if one not in nearest]
-    if not given:
-        return say("The last answer was given no memories.")
-    show_memories(given[:WHY_MAX], today, err=True)
-    if len(given) > WHY_MAX:
-        say(f"and {len(given) - WHY_MAX} more, which every answer is given.", dim=True)
-    return None
+    """Show the memories that the last answer was given, those nearest to it first."""
+    given = memories_in(session.brain, date.today()) if session.asked else []
+    given = [memory for memory in given if memory["memory"] in session.seen]
+    order = dict.fromkeys([*rank(session.asked, given), *range(len(given))])
+    say(f"The last answer was given {len(given) or 'no'} memories.", dim=True)
+    show_memories([given[number] for number in order][:WHY_MAX], date.today(), err=True)
 
 
 def stop_on_signals() -> None:
