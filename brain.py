@@ -2310,14 +2310,16 @@ def keep_turn(session: Session, *turns: Entry) -> None:
 
 LEAVE = ("bye", "exit", "quit", "/bye", "/exit", "/quit")
 HELP = """\
-/memories [QUERY]    what is remembered, all of it or on something
-/remember FACT       add a memory by hand
-/forget WHICH        take one back, by its code or its words
-/why                 what the last answer was given of it
-/sleep               take what was said into memory now
-bye, Ctrl-D          leave, and sleep on what was said (also exit, quit, /bye)
-Ctrl-C               stop the answer; at an empty prompt leave without sleep
-\"\"\"                  open and close a message of several lines"""
+/memories [QUERY]  what is remembered
+/remember FACT     add a memory by hand
+/forget WHICH      take a memory back
+/why               what the answer was given
+/sleep             learn from the talk now
+bye, Ctrl-D        leave, and sleep on it
+Ctrl-C             stop the answer; at an
+                   empty prompt leave as is
+\"\"\"                begin and end a message
+                   of several lines"""
 
 
 def is_screen(stream: Any) -> bool:
@@ -2785,11 +2787,11 @@ def masked(text: str) -> str:
 def headed(memory: Entry, wide: bool) -> tuple[str, str]:
     """Return what stands before a memory in a list, and its colour: code, bar, days left.
 
-    Of what is in the cold store: the reason and the day.
+    Of what is in the cold store: the day when it came there.
     """
     code, cells, gap = code_of(memory), 10 if wide else 4, "  " if wide else " "
     if cold := memory.get("cold"):
-        return f"{code}{gap}{cold['reason']:10}{gap}{cold['day']:10}{gap}", "blue"
+        return f"{code}{gap}{cold['day']:10}{gap}", "blue"
     strength, keep = number_of(memory.get("strength")), memory.get("keep") is True
     days = math.ceil(max(0, strength or 0))
     share = 1 if keep else min(1, days / STRENGTH_MAX)
@@ -2808,7 +2810,8 @@ def show_memories(memories: list[Entry], today: date, err: bool = False) -> None
     for memory in memories:
         head, colour = headed(memory, not screen or columns >= 60)
         day = day_of(memory.get("last_mentioned"))
-        text = masked(memory["memory"]) + (f" ({age_in_words(day, today)})" if day else "")
+        age = age_in_words(day, today) if day else "at an unknown time"
+        text = f"{masked(memory['memory'])} ({memory.get('cold', {}).get('reason', age)})"
         lines = wrapped(text, max(12, columns - len(head) - 1)) if screen else [text]
         click.echo(click.style(head, fg=colour) + f"\n{'':{len(head)}}".join(lines), err=err)
 
@@ -2881,8 +2884,7 @@ def memories(
     found = memories_in(brain, today)
     if path and (new or faded):
         found = faded_memories(path, brain) if faded else newest_memories(path, found)
-    if asked:
-        wanted = set(words(asked))
+    if wanted := set(words(asked)):
         best = [found[number] for number in rank(asked, found)]
         found = [one for one in best if wanted & set(words(one["memory"]))]
     if as_json:
