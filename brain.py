@@ -9,7 +9,6 @@ and the commands. Each section uses only what stands above it.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import heapq
 import importlib
@@ -2388,7 +2387,7 @@ def show_turn(session: Session, message: str) -> None:
 
 def line_editor(history: list[str]) -> Any:
     """Return readline, with which input() edits lines and recalls history, or None."""
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(ImportError, AttributeError):
         readline = importlib.import_module("readline")
         readline.set_auto_history(False)
         for said in history:
@@ -2416,7 +2415,7 @@ def typed(history: list[str]) -> Iterator[str]:
     while True:
         try:
             lines.append(input(". " if lines else "> "))
-            while plain and select.select([0], [], [], 0.02)[0]:
+            while plain and select.select([sys.stdin], [], [], 0.02)[0]:
                 lines[-1] += "\n" + input()
             first = lines[0].lstrip().startswith('"""')
             closed = "".join(lines).rstrip()[3:].endswith('"""')
@@ -2649,13 +2648,17 @@ def obey(context: click.Context, session: Session, line: str) -> None:
             with command.make_context(name, rest.split(), parent=context.parent) as inner:
                 command.invoke(inner)
         else:
+            import difflib
+
             near = difflib.get_close_matches(name, (*IN_A_SESSION, "why", "help", "bye"), 1, 0.5)
             meant = f"; did you mean /{near[0]}?" if near else "."
             say(f"There is no command /{name}{meant} /help lists them.")
     except click.ClickException as err:
         say(err.format_message(), fg="red")
-    except (click.Abort, click.exceptions.Exit):
+    except click.exceptions.Exit:
         pass
+    except click.Abort:
+        say("")
     finally:  # the yes to one command is no yes to the next
         context.meta.clear()
         context.meta.update(settings_before)
