@@ -100,13 +100,13 @@ class Stopped(BaseException):
 
 
 ESCAPES = re.compile(  # whole terminal sequences: OSC and its kind, CSI, and the short
-    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-OQ-WYZ\\`-~]"
 )
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 UNFINISHED = re.compile(  # what may still become one with the next piece
-    r"(?:(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x9c]{0,4000}|(?:\x1b\[|\x9b)[ -?]*"
-    r"|\x1b[ -/]*)\Z"
+    r"(?:(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x9c]{0,4000}|(?:\x1b\[|\x9b)[ -?]{0,99}"
+    r"|\x1b[ -/]{0,99})\Z"
 )
 LONE = re.compile("[\ud800-\udfff]")  # half a character, from a broken file or pipe
 
@@ -138,13 +138,13 @@ def printable(text: object) -> str:
     >>> printable("a\\x1b[2Jb\\nc")
     'a\\\\x1b[2Jb c'
     """
-    line = re.sub(r"\s*\n\s*", " ", str(text))
+    line = " ".join(map(str.strip, str(text).split("\n")))
     return CONTROLS.sub(lambda sign: ascii(sign[0])[1:-1], line)
 
 
 def say(text: str, **style: Any) -> None:
     """Print a note about the program itself: always on stderr, never in a pipe."""
-    click.secho(text, err=True, **style)
+    click.secho(clean(text), err=True, **style)
 
 
 def counted(number: int, noun: str) -> str:
@@ -713,7 +713,10 @@ def beside(path: Path, ending: str) -> Path:
 
 def open_private(path: Path, flags: int) -> Any:
     """Open path for reading and writing; it is 0600 from its first byte."""
-    return open(os.open(path, flags | os.O_CREAT | os.O_RDWR, 0o600), "rb+")
+    number = os.open(path, flags | os.O_CREAT | os.O_RDWR, 0o600)
+    with contextlib.suppress(OSError):
+        path.chmod(0o600)  # one from a backup may be open to others
+    return open(number, "rb+")
 
 
 @contextlib.contextmanager
@@ -723,15 +726,32 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as err:
         remedy = "brain.json is as it was; make room, and check who may write there."
-        raise BrainError(f"{path} could not be written: {err.strerror}.", remedy) from err
+        raise BrainError(f"{path} could not be written: {err.strerror or err}.", remedy) from err
 
 
 def sync_folder(path: Path) -> None:
-    """Make the name of path outlast a power cut."""
-    if os.name == "posix":
+    """Make the name of path outlast a power cut, where the system can."""
+    with contextlib.suppress(OSError):  # the file itself is safe, and stands there
         folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove(path: Path) -> None:
+    """Remove the file at path, where there is one and it may be removed."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def rename(path: Path, target: Path) -> None:
+    """Rename path to target; Windows refuses for as long as somebody reads the target."""
+    for _ in range(100 if sys.platform == "win32" else 0):
+        with contextlib.suppress(PermissionError):
+            return os.replace(path, target)
+        time.sleep(0.02)
+    os.replace(path, target)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -742,21 +762,20 @@ def replace_file(path: Path, data: bytes) -> None:
     temporary = beside(path, ".tmp")
     try:
         with writing(path):
-            temporary.unlink(missing_ok=True)
+            remove(temporary)
             with open_private(temporary, os.O_EXCL) as out:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
-            os.replace(temporary, path)
+            rename(temporary, path)
             sync_folder(path)
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()  # where it is still there
+        remove(temporary)
 
 
 def take_lock(file: Any) -> bool:
     """Lock an open file for this process, and return whether nobody else holds it."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(BlockingIOError, PermissionError):
         if sys.platform == "win32":
             import msvcrt
 
@@ -775,13 +794,14 @@ def lock(path: Path, seconds: float) -> Iterator[bool]:
 
     The kernel lets go when the process ends, however it ends.
     """
-    with writing(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = open_private(path, 0)
     until = time.monotonic() + seconds
-    with file:
-        while not (held := take_lock(file)) and time.monotonic() < until:
-            time.sleep(0.01)
+    with contextlib.ExitStack() as stack:
+        with writing(path):
+            for folder in reversed(path.parents):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            file = stack.enter_context(open_private(path, 0))
+            while not (held := take_lock(file)) and time.monotonic() < until:
+                time.sleep(0.01)
         yield held
 
 
@@ -809,6 +829,8 @@ def open_brain(path: Path) -> Iterator[Brain]:
         if not held:
             problem = f"{path} has been in use by another brain for {LOCK_SECONDS} seconds."
             raise BrainError(problem, "Try again, or end the brain process that hangs.")
+        for file in (path, cold_path(path)):
+            remove(beside(file, ".tmp"))  # of a process that was killed
         brain = read_brain(path)
         before = brain | {name: [*brain[name]] for name in ("short_term", "long_term")}
         yield brain
@@ -821,16 +843,16 @@ def cold_path(path: Path) -> Path:
     return path.with_suffix(".cold.jsonl")
 
 
-def cold_key(record: Entry) -> list[str]:
-    """Return what tells one cold record from another, decay aside."""
-    names = ("memory", "last_mentioned", "user", "ai", "at")
-    return [record["reason"], *(str(record["entry"].get(name)) for name in names)]
+def cold_key(record: Entry) -> bytes:
+    """Return what tells one cold record from another, decay and the day aside."""
+    aside = {"strength": None, "last_decayed": None}
+    return json_bytes([record["reason"], record["entry"] | aside])
 
 
 def cold_records(data: bytes) -> Iterator[Entry]:
     """Yield the records in lines of the cold store; torn or foreign lines are passed."""
     for line in data.split(b"\n"):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
             if isinstance(record, dict) and isinstance(record.get("entry"), dict):
                 yield {"reason": "", "day": "", **record}
@@ -851,7 +873,7 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
             back = 2 * sum(len(line) for _, line in lines) + 65_536
             out.seek(max(0, out.seek(0, os.SEEK_END) - back))
             tail = out.read()
-            known = [cold_key(record) for record in cold_records(tail)]
+            known = set(map(cold_key, cold_records(tail)))
             fresh = [line for key, line in lines if key not in known]
             torn = b"\n" if tail and not tail.endswith(b"\n") else b""
             out.write(torn + b"".join(fresh))
@@ -910,7 +932,7 @@ def ollama_address(text: str) -> str:
 
 def is_local(host: str) -> bool:
     """Return whether an address is on this machine."""
-    return bool(re.match(r"https?://(127\.|localhost:|\[::1\])", host))
+    return bool(re.match(r"https?://(127[.\d]+|localhost|\[::1\]):", host))
 
 
 @functools.cache  # one session per address keeps connections
@@ -945,14 +967,17 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
     """
     import requests
 
-    held = b""
+    held = bytearray()
     try:
         with contextlib.closing(reach(host, path, body)) as response:
             good = response.status_code == 200
-            for piece in response.iter_content(None):
-                *lines, held = (held + piece).split(b"\n") if good else (held + piece,)
-                for line in filter(bytes.strip, lines):
-                    yield answer_line(host, line, body)
+            for piece in response.iter_content(65_536):  # at most; less as it comes
+                held += piece
+                if good and b"\n" in piece:
+                    *lines, held = held.split(b"\n")
+                    for line in lines:
+                        if line.strip():
+                            yield answer_line(host, line, body)
                 if len(held) > (LINE_BYTES_MAX if good else ERROR_BYTES_MAX):
                     break
             if not good:
@@ -963,7 +988,7 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
         raise unreachable(host, err) from err
 
 
-def answer_line(host: str, line: bytes, body: Entry | None) -> Entry:
+def answer_line(host: str, line: bytearray, body: Entry | None) -> Entry:
     """Return one line of an answer as an object, or raise the error that it carries."""
     answer: Any = None
     with contextlib.suppress(ValueError, RecursionError):
@@ -987,13 +1012,13 @@ def unreachable(host: str, err: Exception) -> OllamaError:
     return OllamaError(f"The connection to {host} broke: {err.__cause__ or err}.", AGAIN)
 
 
-def refusal(host: str, status: int, data: bytes, body: Entry | None) -> OllamaError:
+def refusal(host: str, status: int, data: bytearray, body: Entry | None) -> OllamaError:
     """Return the error for an answer with a status, or an error line inside a stream."""
     text, inner = error_text(data)
     name = (body or {}).get("model")
     if "n_ctx" in inner or "exceed_context_size" in text:
         error = PromptTooLong("The prompt is longer than the model's window.", AGAIN)
-        error.window = int(number_of(inner.get("n_ctx")) or 0)
+        error.window = window_of(inner.get("n_ctx"))
         return error
     if not text or 300 <= status < 400:
         problem = f"What answers at {host} (status {status}) is not an Ollama server."
@@ -1010,7 +1035,7 @@ def missing(name: str) -> NoModel:
     return NoModel(f"The model {name} is not installed.", remedy)
 
 
-def error_text(data: bytes) -> tuple[str, Entry]:
+def error_text(data: bytearray) -> tuple[str, Entry]:
     """Return the innermost message of an error body, and the object it stood in.
 
     Ollama passes llama-server's own JSON on, as a string inside its `error`.
@@ -1029,7 +1054,7 @@ def whole(host: str, path: str, body: Entry | None = None) -> Entry:
     """Return a one-object answer."""
     for answer in ask(host, path, body):
         return answer
-    raise refusal(host, 200, b"", body)
+    raise refusal(host, 200, bytearray(), body)
 
 
 class Model:
@@ -1066,9 +1091,14 @@ def load(model: Model) -> None:
         model.think = "low" if "gptoss" in str(shown.get("details")) else False
     whole(model.host, "/api/chat", {"model": model.name, "messages": []})
     for loaded in listed(model.host, "/api/ps"):
-        window = loaded.get("context_length")
-        if same_name(loaded.get("name"), model.name) and isinstance(window, int):
-            model.window = window or model.window
+        if same_name(loaded.get("name"), model.name):
+            model.window = window_of(loaded.get("context_length")) or model.window
+
+
+def window_of(value: object) -> int:
+    """Return a window in tokens, within reason whatever a server says; 0 for no number."""
+    number = number_of(value)
+    return int(min(max(number, 256), 1_000_000)) if number else 0
 
 
 def listed(host: str, path: str) -> list[Entry]:
@@ -1098,7 +1128,7 @@ def choose_model(host: str, named: str | None) -> str:
         return DEFAULT_MODEL
     for one in models:
         name, bytes_ = str(one.get("name")), one.get("size")
-        local = not one.get("remote_host") and not name.endswith(CLOUD)
+        local = not one.get("remote_host") and not name.endswith(CLOUD) and clean(name) == name
         small = isinstance(bytes_, int) and bytes_ < MODEL_BYTES_MAX
         if local and small and can_chat(whole(host, "/api/show", {"model": name})):
             say(f"Talking to {name}; --model names another.", dim=True)
@@ -1129,14 +1159,14 @@ def reply(model: Model, messages: list[Entry], most_tokens: int, **more: Any) ->
     with contextlib.closing(ask(model.host, "/api/chat", body)) as lines:
         for line in lines:
             message = line["message"] if isinstance(line.get("message"), dict) else {}
+            taken += 1 + sum(len(str(message.get(part, ""))) for part in ("content", "thinking"))
+            if taken > 20 * most_tokens + 1000:
+                raise OllamaError(f"{model.name} does not come to an end.", AGAIN)
             if isinstance(message.get("content"), str):
                 yield message["content"]
             if line.get("done") is True or line.get("done_reason"):
                 model.ending = str(line.get("done_reason") or "stop")
                 return model.learn(messages, line.get("prompt_eval_count"))
-            taken += 1 + sum(len(str(message.get(part, ""))) for part in ("content", "thinking"))
-            if taken > 20 * most_tokens + 1000:
-                raise OllamaError(f"{model.name} does not come to an end.", AGAIN)
     raise OllamaError("The answer was cut off: Ollama closed the connection.", AGAIN)
 
 
@@ -1206,7 +1236,8 @@ def is_turn(entry: object) -> bool:
 def moment_of(turn: Entry) -> datetime | None:
     """Return when a turn was said, or None where no moment can be read."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        return datetime.fromisoformat(turn["at"])
+        moment = datetime.fromisoformat(turn["at"])
+        return moment if 1000 <= moment.year < 9000 else None  # else tomorrow overflows
     return None
 
 
@@ -1649,7 +1680,8 @@ def claims_in(answer: str) -> list[Entry]:
         claims = found.get("facts") if isinstance(found, dict) else found
     if claims is None:
         parts = re.findall(r'\{[^{}]*"fact"[^{}]*\}', answer)
-        claims = [json.loads(part, strict=False) for part in parts] or None
+        with contextlib.suppress(ValueError):
+            claims = [json.loads(part, strict=False) for part in parts] or None
     if not isinstance(claims, list):
         raise Unusable("The model's answer could not be read.", "Another --model may do better.")
     return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
@@ -2057,37 +2089,48 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
     """
     moment = datetime.now().astimezone()
     sent, said, done = message, "", False
+    session.unsaved.append(turn_of(message, said, moment, done))
     try:
         prepare(session)
         recalled = recall(session, message, moment.date())
         sent = noted(message, moment, session.told, recalled)
         for piece in answer(session, sent):
             said = said + piece if piece is not None else ""
+            session.unsaved[-1] = turn_of(message, said, moment, done)
             show(piece)
         done = bool(session.model and session.model.ending != "length")
         session.told = moment.date()
     finally:
-        ai = said.strip() + ("" if done or not said.strip() else " …")
-        turn = {"user": message} | ({"ai": ai} if ai else {})
-        turn |= {"at": moment.isoformat(timespec="seconds")}
         with uninterrupted():
-            session.turns.append({"sent": sent, "ai": ai})
-            keep_turn(session, turn if done or not ai else {**turn, "cut": True})
-    if not ai:
+            session.unsaved[-1] = turn_of(message, said, moment, done)
+            session.turns.append({"sent": sent, "ai": session.unsaved[-1].get("ai", "")})
+            keep_turns(session)
+    if not said.strip():
         cut = session.model and session.model.ending == "length"
         problem = "was cut off while the model was thinking" if cut else "is empty"
         raise OllamaError(f"The answer {problem}.", AGAIN)
 
 
-def keep_turn(session: Session, *turns: Entry) -> None:
-    """Append turns to short_term, and see what others have changed meanwhile.
+def turn_of(message: str, said: str, moment: datetime, done: bool) -> Entry:
+    """Return a turn as short_term holds it; an answer that is not done is marked."""
+    ai = said.strip() + ("" if done or not said.strip() else " …")
+    turn = {"user": message} | ({"ai": ai} if ai else {})
+    return (
+        turn
+        | {"at": moment.isoformat(timespec="seconds")}
+        | ({"cut": True} if ai and not done else {})
+    )
+
+
+def keep_turns(session: Session) -> None:
+    """Append what is unsaved to short_term, and see what others have changed meanwhile.
 
     What the file does not take, broken or full, is tried again with the next turn.
     """
-    session.unsaved += turns
-    with open_brain(session.path) as brain:
-        brain["short_term"] = [*brain["short_term"], *session.unsaved]
-    session.unsaved = []
+    with uninterrupted():
+        with open_brain(session.path) as brain:
+            brain["short_term"] = [*brain["short_term"], *session.unsaved]
+        session.unsaved = []
     if brain["long_term"] != session.brain["long_term"]:
         session.index = None
     session.brain = brain
@@ -2354,14 +2397,16 @@ def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> No
         clean_up(path, date.today())
     session = Session(path, host, context.meta.get("brain.model"))
     stop_on_signals()
-    if message:
-        return show_turn(session, one_message(" ".join(message)))
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    if interactive:
-        say("Ctrl-D or bye to leave, /help for more.", dim=True)
-    sleep_now, code = converse(session, interactive)
-    if session.unsaved:
-        keep_turn(session)
+    try:
+        if message:
+            return show_turn(session, one_message(" ".join(message)))
+        if interactive:
+            say("Ctrl-D or bye to leave, /help for more.", dim=True)
+        sleep_now, code = converse(session, interactive)
+    finally:
+        if session.unsaved:
+            keep_turns(session)
     waiting = sum(map(is_turn, read_brain(path)["short_term"]))
     if waiting and session.alone:
         say(f"{counted(waiting, 'message')} wait for the next sleep.")
@@ -2487,11 +2532,15 @@ def cleanup(context: click.Context, dry_run: bool, quiet: bool) -> None:
 def stop_on_signals() -> None:
     """Turn HUP and TERM into Stopped, so that what was said is saved before the end."""
 
+    numbers = [getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]
+
     def stop(number: int, frame: object) -> None:
+        for other in numbers:  # a closed terminal sends more than one
+            signal.signal(other, signal.SIG_IGN)
         raise Stopped(number)
 
-    for name in {"SIGHUP", "SIGTERM"} & set(dir(signal)):
-        signal.signal(getattr(signal, name), stop)
+    for number in numbers:
+        signal.signal(number, stop)
 
 
 def main() -> None:
