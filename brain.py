@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -24,7 +25,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import date, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,14 @@ SLEPT_DAYS = 30  # how long the turns that a sleep has read stay in the cold sto
 UNREADABLE_NIGHTS = 3  # a turn that no night could read leaves for the cold store
 ASKED_MAX = 3  # memories that the model is asked to compare one new fact with
 
-DEFAULT_MODEL = "gemma2:2b"  # the seed's choice; 1.6 GB, runs on any laptop
+DEFAULT_MODEL = "gemma2:2b"  # the seed's choice; runs on any laptop
+DEFAULT_SIZE = "1.6 GB"  # of its download
 MODEL_BYTES_MAX = 8_000_000_000  # a larger model is never chosen unasked
 CONNECT_SECONDS = 5  # a server on this machine answers in milliseconds
 READ_SECONDS = 600  # a cold model on a slow disk may say nothing for minutes
 RETRY_SECONDS = (0.5, 1, 2)  # pauses while the server says it is busy
+START_SECONDS = 60  # a server that was started answers within a second or two
+STALLED_SECONDS = 300  # a download without a new byte; Ollama itself would wait for ever
 LINE_BYTES_MAX = 16_000_000  # one line of an answer; only /api/show comes near
 ERROR_BYTES_MAX = 65_536  # an error body; more of it says nothing more
 WINDOW_DEFAULT = 4096  # tokens; what Ollama gives where it knows no better
@@ -83,6 +87,8 @@ class OllamaError(BrainError):
 
 class NoModel(OllamaError):
     """Nothing answers at the address, or the model is not installed there."""
+
+    wanted = ""  # the model that is not installed; nothing where no server answers
 
 
 class PromptTooLong(OllamaError):
@@ -154,6 +160,16 @@ def counted(number: int, noun: str) -> str:
     ('1 message', '0 messages')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people say it.
+
+    >>> size_text(1_629_509_152), size_text(358)
+    ('1.6 GB', '358 B')
+    """
+    power = min(len(str(count)) - 1, 12) // 3
+    return f"{count / 1000**power:.{1 if power else 0}f} {('B', 'KB', 'MB', 'GB', 'TB')[power]}"
 
 
 # --- Memory ------------------------------------------------------------------
@@ -876,6 +892,9 @@ def drop_old_turns(path: Path, today: date) -> None:
 # --- Ollama ------------------------------------------------------------------
 
 AGAIN = "Try again; if it stays so, look at Ollama's own log."
+GOES_ON_THERE = "Try again: the download goes on where it stopped."
+SERVE = "ollama serve"
+DOWNLOAD = "https://ollama.com/download"
 
 
 def ollama_address(text: str) -> str:
@@ -910,7 +929,7 @@ def ollama_address(text: str) -> str:
 
 def is_local(host: str) -> bool:
     """Return whether an address is on this machine."""
-    return bool(re.match(r"https?://(127\.|localhost:|\[::1\])", host))
+    return bool(re.match(r"https?://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):", host))
 
 
 @functools.cache  # one session per address keeps connections
@@ -981,7 +1000,8 @@ def unreachable(host: str, err: Exception) -> OllamaError:
     if "roxy" in text:
         return NoModel(f"The proxy blocks the way to {host}.", "Put it into NO_PROXY.")
     if re.search("Max retries|establish|resolve|timed out|label|URL", text):
-        start = "Start it with `ollama serve` (https://ollama.com), or set OLLAMA_HOST."
+        how = f"`{start_command() or SERVE}`" + ("" if start_command() else f" ({DOWNLOAD})")
+        start = f"Start it with {how}, or set OLLAMA_HOST."
         remedy = start if is_local(host) else "Check the address: --host or OLLAMA_HOST."
         return NoModel(f"Ollama does not answer at {host}.", remedy)
     return OllamaError(f"The connection to {host} broke: {err.__cause__ or err}.", AGAIN)
@@ -998,16 +1018,24 @@ def refusal(host: str, status: int, data: bytes, body: Entry | None) -> OllamaEr
     if not text or 300 <= status < 400:
         problem = f"What answers at {host} (status {status}) is not an Ollama server."
         return OllamaError(problem, "Set --host or OLLAMA_HOST to the address of Ollama.")
-    if name and (status == 404 or "file does not exist" in text):
-        return missing(name)
+    if name and status == 404:
+        return missing(host, name)
+    if name and "file does not exist" in text:
+        return NoModel(f"Ollama's library has no {name}.", "See https://ollama.com/library.")
     remedy = {401: "Run `ollama signin`.", 403: "Name another model."}.get(status, AGAIN)
     return OllamaError(f"Ollama failed: {text.rstrip('.')}.", remedy)
 
 
-def missing(name: str) -> NoModel:
-    """Return the error for a model that is not installed."""
-    remedy = f"Get it with `ollama pull {name}`, or name another with --model."
-    return NoModel(f"The model {name} is not installed.", remedy)
+def missing(host: str, name: str) -> NoModel:
+    """Return the error for a model that is not installed at host; it names those that are."""
+    names: list[str] = []
+    with contextlib.suppress(OllamaError):
+        names = [str(one.get("name")) for one in listed(host, "/api/tags")][:5]
+    others = f" (installed: {', '.join(names)})" if names else ""
+    remedy = f"Get it with `ollama pull {name}`, or name another with --model{others}."
+    error = NoModel(f"The model {name} is not installed.", remedy)
+    error.wanted = name
+    return error
 
 
 def error_text(data: bytes) -> tuple[str, Entry]:
@@ -1103,7 +1131,7 @@ def choose_model(host: str, named: str | None) -> str:
         if local and small and can_chat(whole(host, "/api/show", {"model": name})):
             say(f"Talking to {name}; --model names another.", dim=True)
             return name
-    raise missing(DEFAULT_MODEL)
+    raise missing(host, DEFAULT_MODEL)
 
 
 CLOUD = (":cloud", "-cloud")  # how the names of models on somebody else's machine end
@@ -1138,6 +1166,69 @@ def reply(model: Model, messages: list[Entry], most_tokens: int, **more: Any) ->
             if taken > 20 * most_tokens + 1000:
                 raise OllamaError(f"{model.name} does not come to an end.", AGAIN)
     raise OllamaError("The answer was cut off: Ollama closed the connection.", AGAIN)
+
+
+def pull(host: str, name: str) -> Generator[Entry, None, None]:
+    """Yield what Ollama says while it downloads a model; it keeps and resumes what it has.
+
+    Raises OllamaError where that fails, ends early or stands still.
+    """
+    moved, before = time.monotonic(), None
+    with contextlib.closing(ask(host, "/api/pull", {"model": name})) as lines:
+        for line in lines:
+            yield line
+            if line.get("status") == "success":
+                return
+            if line != before:
+                moved, before = time.monotonic(), line
+            elif time.monotonic() - moved > STALLED_SECONDS:
+                break
+    raise OllamaError(f"The download of {name} stopped before its end.", GOES_ON_THERE)
+
+
+@functools.cache
+def start_command() -> str:
+    """Return the command that starts Ollama on this machine, nothing where it is not installed.
+
+    What a service manager runs has its own user and models: so no `ollama serve` there.
+    """
+    import subprocess  # 9 ms that most runs need not pay
+
+    found = shutil.which("ollama") or ""
+    place, unit = os.path.realpath(found), False
+    with contextlib.suppress(OSError):  # no systemd here
+        look = subprocess.run(["systemctl", "cat", "ollama"], capture_output=True)
+        unit = look.returncode == 0
+    managed = {
+        "open -a Ollama": ".app/" in place,
+        "brew services start ollama": "/Cellar/" in place,
+        "sudo systemctl start ollama": unit,
+        SERVE: found,
+    }
+    return next((command for command, right in managed.items() if right), "")
+
+
+def serve(host: str, log: Path) -> int:
+    """Start Ollama on loopback, wait until it answers, and return its process id.
+
+    It has a session of its own, so that it outlives this one. Raises OllamaError.
+    """
+    import subprocess
+
+    own: dict[str, Any] = {"env": {**os.environ, "OLLAMA_HOST": host}, "start_new_session": True}
+    with writing(log):
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_private(log, os.O_TRUNC) as out:
+            own |= {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+            server = subprocess.Popen(SERVE.split(), cwd=log.parent, **own)
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and server.poll() is None:
+        with contextlib.suppress(OllamaError):
+            whole(host, "/api/version")
+            return server.pid
+        time.sleep(0.1)
+    said = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+    raise OllamaError(f"`{SERVE}` did not start: {said[:300]}.", f"Its log is {log}.")
 
 
 # --- Prompts -----------------------------------------------------------------
@@ -2238,6 +2329,7 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     """
     try:
         show_turn(session, message)
+        session.alone = False
     except KeyboardInterrupt:
         if not interactive:
             raise
@@ -2251,19 +2343,96 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     return failed
 
 
-def jot(session: Session, message: str) -> None:
-    """Answer from memory alone where there is no model; what is typed is kept as ever."""
+def go_alone(session: Session) -> None:
+    """Go on without a model, and say so once."""
     if not session.alone:
         say("Going on as a notebook: what you type is kept for the next sleep.")
     session.alone = True
+
+
+def jot(session: Session, message: str) -> None:
+    """Answer from memory alone where there is no model; what is typed is kept as ever."""
+    go_alone(session)
     for text in recall(session, message, date.today()):
         say(f"- from memory: {text}")
 
 
+# The first run
+
+
+def progress(label: str, length: int, hidden: bool = False) -> Any:
+    """Return a progress bar on stderr, hidden where a line can't be written over."""
+    hidden |= not is_screen(sys.stderr) or click.get_current_context().color is False
+    shape: dict[str, Any] = {"label": label, "width": 16, "file": sys.stderr}
+    return click.progressbar(length=length, hidden=hidden, **shape)
+
+
+def download(host: str, name: str) -> None:
+    """Let Ollama download a model, with a bar for every part; Ctrl-C keeps what is there."""
+    try:
+        with contextlib.closing(pull(host, name)) as lines:
+            parts = groupby(lines, lambda line: (line.get("status"), line.get("total")))
+            for (status, size), part in parts:
+                if not isinstance(size, int):
+                    say(printable(status), dim=True)
+                    continue
+                with progress(f"{size_text(size):>8}", size) as bar:
+                    if bar.hidden:
+                        say(f"{printable(status)}, {size_text(size)}", dim=True)
+                    for line in part:
+                        done = line.get("completed")
+                        bar.update((done if isinstance(done, int) else 0) - bar.pos)
+    except KeyboardInterrupt:
+        say(f"Stopped; the next download of {name} goes on from here.")
+        raise
+
+
+def provide(session: Session, lack: NoModel, yes: bool) -> bool:
+    """Start Ollama or download the model, if the user agrees; return whether that was done."""
+    size = DEFAULT_SIZE if same_name(lack.wanted, DEFAULT_MODEL) else "Ctrl-C stops it"
+    question = f"Download it now ({size})?" if lack.wanted else "Start it now?"
+    possible = lack.wanted or (is_local(session.host) and start_command() == SERVE)
+    if not possible or not (yes or click.confirm(question, default=True)):
+        return False
+    if lack.wanted:
+        download(session.host, lack.wanted)
+        return True
+    log = beside(session.path, ".ollama.log")
+    with sign_of_life("Ollama is starting"):
+        pid = serve(session.host, log)
+    say(f"Ollama runs now, and goes on when you leave: process {pid}, log {log}.")
+    return True
+
+
+def make_ready(session: Session, asks: bool, yes: bool) -> None:
+    """See that Ollama runs and has the model: what lacks is offered, or with yes just done.
+
+    A session that asks and stays without goes on as a notebook.
+    """
+    try:
+        for _ in range(3):  # the server, the model, and both are there
+            try:
+                session.named = choose_model(session.host, session.named)
+                whole(session.host, "/api/show", {"model": session.named})
+                return
+            except NoModel as err:
+                if asks:
+                    say(err.message)
+                if not provide(session, err, yes):
+                    break
+    except OllamaError as err:
+        err.show()
+    if asks:
+        go_alone(session)
+
+
 # --- Commands ----------------------------------------------------------------
 
+DEFAULT_PATH = Path(click.get_app_dir("brain")) / "brain.json"
+SHOWN_PATH = os.environ.get("BRAIN_FILE") or str(DEFAULT_PATH)
+SHOWN_PATH = SHOWN_PATH.replace(os.path.expanduser("~") + os.sep, "~" + os.sep)
 SETTINGS = (
-    ("brain", "BRAIN_FILE", "FILE", "The brain file to use."),
+    ("brain", "BRAIN_FILE", "FILE", f"The brain file, else {SHOWN_PATH}."),
     ("model", "BRAIN_MODEL", "NAME", "The model to talk to."),
     ("host", "OLLAMA_HOST", "ADDRESS", "Where Ollama listens."),
 )
@@ -2278,8 +2447,14 @@ def note_setting(context: click.Context, option: click.Parameter, value: Any) ->
 def settings(function: Any) -> Any:
     """Add the options that may stand before and after every command."""
     group = function.__name__ == "cli"  # the environment counts once
+    flag: dict[str, Any] = {
+        "is_flag": True,
+        "default": None,
+        "help": "Say yes instead of being asked.",
+    }
+    shared: dict[str, Any] = {"expose_value": False, "callback": note_setting}
+    function = click.option("-y", "--yes", **flag, **shared)(function)
     for name, variable, metavar, text in reversed(SETTINGS):
-        shared: dict[str, Any] = {"expose_value": False, "callback": note_setting}
         environment: dict[str, Any] = {"envvar": variable, "show_envvar": True} if group else {}
         option = click.option(f"--{name}", metavar=metavar, help=text, **shared, **environment)
         function = option(function)
@@ -2289,7 +2464,7 @@ def settings(function: Any) -> Any:
 def brain_path(context: click.Context) -> Path:
     """Return the brain file in use, behind symlinks."""
     named = context.meta.get("brain.brain")
-    path = Path(named) if named else Path(click.get_app_dir("brain")) / "brain.json"
+    path = Path(named) if named else DEFAULT_PATH
     try:
         path = path.expanduser().resolve()
         if path.is_symlink():  # Python 3.13 resolves even a loop
@@ -2354,9 +2529,13 @@ def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> No
         clean_up(path, date.today())
     session = Session(path, host, context.meta.get("brain.model"))
     stop_on_signals()
+    interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive and not path.exists():
+        say(f"What you say will be kept in {path}.", dim=True)
+    if interactive or context.meta.get("brain.yes"):
+        make_ready(session, interactive, bool(context.meta.get("brain.yes")))
     if message:
         return show_turn(session, one_message(" ".join(message)))
-    interactive = sys.stdin.isatty() and sys.stdout.isatty()
     if interactive:
         say("Ctrl-D or bye to leave, /help for more.", dim=True)
     sleep_now, code = converse(session, interactive)
@@ -2398,6 +2577,10 @@ def sleep(context: click.Context, verbose: bool, quiet: bool) -> None:
     path = existing_brain(context)
     stop_on_signals()
     if path and any(map(is_turn, read_brain(path)["short_term"])):
+        if context.meta.get("brain.yes"):
+            make_ready(
+                Session(path, host_of(context), context.meta.get("brain.model")), False, True
+            )
         context.exit(slept(context, path, None, quiet, verbose))
     elif path and not quiet:
         say("Nothing to sleep on: no new messages.")
@@ -2407,7 +2590,6 @@ def slept(
     context: click.Context, path: Path, model: Model | None, quiet: bool, verbose: bool
 ) -> int:
     """Sleep on the brain at path and report; return the exit code."""
-    hidden = quiet or not is_screen(sys.stderr) or context.find_root().color is False
     with lock(beside(path, ".sleep.lock"), 0) as held:
         if not held:
             say("Another sleep is at work on this brain already.")
@@ -2419,9 +2601,7 @@ def slept(
                 model = Model(host, choose_model(host, context.meta.get("brain.model")))
                 with sign_of_life(f"{model.name} is waking up"):
                     load(model)
-            with click.progressbar(
-                length=night.messages, label="Sleeping", width=16, file=sys.stderr, hidden=hidden
-            ) as bar:
+            with progress("Sleeping", night.messages, quiet) as bar:
                 sleep_on(path, model, date.today(), bar.update, night)
         except OllamaError as err:
             night.failure = err

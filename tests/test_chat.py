@@ -246,7 +246,9 @@ def test_bye_with_no_sleep(terminal, ollama, brain_file):
 
 def test_without_ollama_a_terminal_keeps_what_is_typed(terminal, brain_file, closed_port):
     session = terminal("chat")
-    talk(session, ("My name is Sam", str(closed_port)))
+    session.expect(str(closed_port))
+    session.expect("> ")
+    session.line("My name is Sam")
     session.expect("> ")
     session.line("I like tea")
     session.expect("> ")
