@@ -892,9 +892,7 @@ def drop_old_turns(path: Path, today: date) -> None:
 # --- Ollama ------------------------------------------------------------------
 
 AGAIN = "Try again; if it stays so, look at Ollama's own log."
-GOES_ON_THERE = "Try again: the download goes on where it stopped."
 SERVE = "ollama serve"
-DOWNLOAD = "https://ollama.com/download"
 
 
 def ollama_address(text: str) -> str:
@@ -1000,8 +998,8 @@ def unreachable(host: str, err: Exception) -> OllamaError:
     if "roxy" in text:
         return NoModel(f"The proxy blocks the way to {host}.", "Put it into NO_PROXY.")
     if re.search("Max retries|establish|resolve|timed out|label|URL", text):
-        how = f"`{start_command() or SERVE}`" + ("" if start_command() else f" ({DOWNLOAD})")
-        start = f"Start it with {how}, or set OLLAMA_HOST."
+        get = "" if start_command() else " (get it at https://ollama.com/download)"
+        start = f"Start it with `{start_command() or SERVE}`{get}, or set OLLAMA_HOST."
         remedy = start if is_local(host) else "Check the address: --host or OLLAMA_HOST."
         return NoModel(f"Ollama does not answer at {host}.", remedy)
     return OllamaError(f"The connection to {host} broke: {err.__cause__ or err}.", AGAIN)
@@ -1183,7 +1181,8 @@ def pull(host: str, name: str) -> Generator[Entry, None, None]:
                 moved, before = time.monotonic(), line
             elif time.monotonic() - moved > STALLED_SECONDS:
                 break
-    raise OllamaError(f"The download of {name} stopped before its end.", GOES_ON_THERE)
+    problem = f"The download of {name} stopped before its end."
+    raise OllamaError(problem, "Try again: it goes on where it stopped.")
 
 
 @functools.cache
@@ -1194,18 +1193,14 @@ def start_command() -> str:
     """
     import subprocess  # 9 ms that most runs need not pay
 
-    found = shutil.which("ollama") or ""
-    place, unit = os.path.realpath(found), False
+    place = os.path.realpath(found := shutil.which("ollama") or "")
+    for part, command in ((".app/", "open -a Ollama"), ("/Cellar/", "brew services start ollama")):
+        if part in place:
+            return command
     with contextlib.suppress(OSError):  # no systemd here
-        look = subprocess.run(["systemctl", "cat", "ollama"], capture_output=True)
-        unit = look.returncode == 0
-    managed = {
-        "open -a Ollama": ".app/" in place,
-        "brew services start ollama": "/Cellar/" in place,
-        "sudo systemctl start ollama": unit,
-        SERVE: found,
-    }
-    return next((command for command, right in managed.items() if right), "")
+        if subprocess.run(["systemctl", "cat", "ollama"], capture_output=True).returncode == 0:
+            return "sudo systemctl start ollama"
+    return SERVE if found else ""
 
 
 def serve(host: str, log: Path) -> int:
@@ -2404,16 +2399,18 @@ def provide(session: Session, lack: NoModel, yes: bool) -> bool:
     return True
 
 
-def make_ready(session: Session, asks: bool, yes: bool) -> None:
-    """See that Ollama runs and has the model: what lacks is offered, or with yes just done.
+def make_ready(session: Session, asks: bool) -> None:
+    """See that Ollama runs and has the model: what lacks is offered, or with --yes just done.
 
     A session that asks and stays without goes on as a notebook.
     """
+    yes = bool(click.get_current_context().meta.get("brain.yes"))
     try:
-        for _ in range(3):  # the server, the model, and both are there
+        for _ in range(3 if asks or yes else 0):  # the server, the model, and both are there
             try:
-                session.named = choose_model(session.host, session.named)
-                whole(session.host, "/api/show", {"model": session.named})
+                with sign_of_life("Looking for Ollama"):
+                    session.named = choose_model(session.host, session.named)
+                    whole(session.host, "/api/show", {"model": session.named})
                 return
             except NoModel as err:
                 if asks:
@@ -2532,8 +2529,7 @@ def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> No
     interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
     if interactive and not path.exists():
         say(f"What you say will be kept in {path}.", dim=True)
-    if interactive or context.meta.get("brain.yes"):
-        make_ready(session, interactive, bool(context.meta.get("brain.yes")))
+    make_ready(session, interactive)
     if message:
         return show_turn(session, one_message(" ".join(message)))
     if interactive:
@@ -2577,10 +2573,7 @@ def sleep(context: click.Context, verbose: bool, quiet: bool) -> None:
     path = existing_brain(context)
     stop_on_signals()
     if path and any(map(is_turn, read_brain(path)["short_term"])):
-        if context.meta.get("brain.yes"):
-            make_ready(
-                Session(path, host_of(context), context.meta.get("brain.model")), False, True
-            )
+        make_ready(Session(path, host_of(context), context.meta.get("brain.model")), False)
         context.exit(slept(context, path, None, quiet, verbose))
     elif path and not quiet:
         say("Nothing to sleep on: no new messages.")
