@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -24,7 +25,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import date, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,14 @@ SLEPT_DAYS = 30  # how long the turns that a sleep has read stay in the cold sto
 UNREADABLE_NIGHTS = 3  # a turn that no night could read leaves for the cold store
 ASKED_MAX = 3  # memories that the model is asked to compare one new fact with
 
-DEFAULT_MODEL = "gemma2:2b"  # the seed's choice; 1.6 GB, runs on any laptop
+DEFAULT_MODEL = "gemma2:2b"  # the seed's choice; runs on any laptop
+DEFAULT_SIZE = "1.6 GB"  # of its download
 MODEL_BYTES_MAX = 8_000_000_000  # a larger model is never chosen unasked
 CONNECT_SECONDS = 5  # a server on this machine answers in milliseconds
 READ_SECONDS = 600  # a cold model on a slow disk may say nothing for minutes
 RETRY_SECONDS = (0.5, 1, 2)  # pauses while the server says it is busy
+START_SECONDS = 60  # a server that was started answers within a second or two
+STALLED_SECONDS = 300  # a download without a new byte; Ollama itself would wait for ever
 LINE_BYTES_MAX = 16_000_000  # one line of an answer; only /api/show comes near
 ERROR_BYTES_MAX = 65_536  # an error body; more of it says nothing more
 WINDOW_DEFAULT = 4096  # tokens; what Ollama gives where it knows no better
@@ -83,6 +87,8 @@ class OllamaError(BrainError):
 
 class NoModel(OllamaError):
     """Nothing answers at the address, or the model is not installed there."""
+
+    wanted = ""  # the model that is not installed; nothing where no server answers
 
 
 class PromptTooLong(OllamaError):
@@ -154,6 +160,16 @@ def counted(number: int, noun: str) -> str:
     ('1 message', '0 messages')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people say it.
+
+    >>> size_text(1_629_509_152), size_text(358)
+    ('1.6 GB', '358 B')
+    """
+    power = min(len(str(count)) - 1, 12) // 3
+    return f"{count / 1000**power:.{1 if power else 0}f} {('B', 'KB', 'MB', 'GB', 'TB')[power]}"
 
 
 # --- Memory ------------------------------------------------------------------
@@ -898,6 +914,7 @@ def drop_old_turns(path: Path, today: date) -> None:
 # --- Ollama ------------------------------------------------------------------
 
 AGAIN = "Try again; if it stays so, look at Ollama's own log."
+SERVE = "ollama serve"
 
 
 def ollama_address(text: str) -> str:
@@ -932,7 +949,7 @@ def ollama_address(text: str) -> str:
 
 def is_local(host: str) -> bool:
     """Return whether an address is on this machine."""
-    return bool(re.match(r"https?://(127[.\d]+|localhost|\[::1\]):", host))
+    return bool(re.match(r"https?://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):", host))
 
 
 @functools.cache  # one session per address keeps connections
@@ -1006,7 +1023,8 @@ def unreachable(host: str, err: Exception) -> OllamaError:
     if "roxy" in text:
         return NoModel(f"The proxy blocks the way to {host}.", "Put it into NO_PROXY.")
     if re.search("Max retries|establish|resolve|timed out|label|URL", text):
-        start = "Start it with `ollama serve` (https://ollama.com), or set OLLAMA_HOST."
+        get = "" if start_command() else " (get it at https://ollama.com/download)"
+        start = f"Start it with `{start_command() or SERVE}`{get}, or set OLLAMA_HOST."
         remedy = start if is_local(host) else "Check the address: --host or OLLAMA_HOST."
         return NoModel(f"Ollama does not answer at {host}.", remedy)
     return OllamaError(f"The connection to {host} broke: {err.__cause__ or err}.", AGAIN)
@@ -1023,16 +1041,24 @@ def refusal(host: str, status: int, data: bytearray, body: Entry | None) -> Olla
     if not text or 300 <= status < 400:
         problem = f"What answers at {host} (status {status}) is not an Ollama server."
         return OllamaError(problem, "Set --host or OLLAMA_HOST to the address of Ollama.")
-    if name and (status == 404 or "file does not exist" in text):
-        return missing(name)
+    if name and status == 404:
+        return missing(host, name)
+    if name and "file does not exist" in text:
+        return NoModel(f"Ollama's library has no {name}.", "See https://ollama.com/library.")
     remedy = {401: "Run `ollama signin`.", 403: "Name another model."}.get(status, AGAIN)
     return OllamaError(f"Ollama failed: {text.rstrip('.')}.", remedy)
 
 
-def missing(name: str) -> NoModel:
-    """Return the error for a model that is not installed."""
-    remedy = f"Get it with `ollama pull {name}`, or name another with --model."
-    return NoModel(f"The model {name} is not installed.", remedy)
+def missing(host: str, name: str) -> NoModel:
+    """Return the error for a model that is not installed at host; it names those that are."""
+    names: list[str] = []
+    with contextlib.suppress(OllamaError):
+        names = [str(one.get("name")) for one in listed(host, "/api/tags")][:5]
+    others = f" (installed: {', '.join(names)})" if names else ""
+    remedy = f"Get it with `ollama pull {name}`, or name another with --model{others}."
+    error = NoModel(f"The model {name} is not installed.", remedy)
+    error.wanted = name
+    return error
 
 
 def error_text(data: bytearray) -> tuple[str, Entry]:
@@ -1133,7 +1159,7 @@ def choose_model(host: str, named: str | None) -> str:
         if local and small and can_chat(whole(host, "/api/show", {"model": name})):
             say(f"Talking to {name}; --model names another.", dim=True)
             return name
-    raise missing(DEFAULT_MODEL)
+    raise missing(host, DEFAULT_MODEL)
 
 
 CLOUD = (":cloud", "-cloud")  # how the names of models on somebody else's machine end
@@ -1168,6 +1194,66 @@ def reply(model: Model, messages: list[Entry], most_tokens: int, **more: Any) ->
                 model.ending = str(line.get("done_reason") or "stop")
                 return model.learn(messages, line.get("prompt_eval_count"))
     raise OllamaError("The answer was cut off: Ollama closed the connection.", AGAIN)
+
+
+def pull(host: str, name: str) -> Generator[Entry, None, None]:
+    """Yield what Ollama says while it downloads a model; it keeps and resumes what it has.
+
+    Raises OllamaError where that fails, ends early or stands still.
+    """
+    moved, before = time.monotonic(), None
+    with contextlib.closing(ask(host, "/api/pull", {"model": name})) as lines:
+        for line in lines:
+            yield line
+            if line.get("status") == "success":
+                return
+            if line != before:
+                moved, before = time.monotonic(), line
+            elif time.monotonic() - moved > STALLED_SECONDS:
+                break
+    problem = f"The download of {name} stopped before its end."
+    raise OllamaError(problem, "Try again: it goes on where it stopped.")
+
+
+@functools.cache
+def start_command() -> str:
+    """Return the command that starts Ollama on this machine, nothing where it is not installed.
+
+    What a service manager runs has its own user and models: so no `ollama serve` there.
+    """
+    import subprocess  # 9 ms that most runs need not pay
+
+    place = os.path.realpath(found := shutil.which("ollama") or "")
+    for part, command in ((".app/", "open -a Ollama"), ("/Cellar/", "brew services start ollama")):
+        if part in place:
+            return command
+    with contextlib.suppress(OSError):  # no systemd here
+        if subprocess.run(["systemctl", "cat", "ollama"], capture_output=True).returncode == 0:
+            return "sudo systemctl start ollama"
+    return SERVE if found else ""
+
+
+def serve(host: str, log: Path) -> int:
+    """Start Ollama on loopback, wait until it answers, and return its process id.
+
+    It has a session of its own, so that it outlives this one. Raises OllamaError.
+    """
+    import subprocess
+
+    own: dict[str, Any] = {"env": {**os.environ, "OLLAMA_HOST": host}, "start_new_session": True}
+    with writing(log):
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_private(log, os.O_TRUNC) as out:
+            own |= {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+            server = subprocess.Popen(SERVE.split(), cwd=log.parent, **own)
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and server.poll() is None:
+        with contextlib.suppress(OllamaError):
+            whole(host, "/api/version")
+            return server.pid
+        time.sleep(0.1)
+    said = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+    raise OllamaError(f"`{SERVE}` did not start: {said[:300]}.", f"Its log is {log}.")
 
 
 # --- Prompts -----------------------------------------------------------------
@@ -2281,6 +2367,7 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     """
     try:
         show_turn(session, message)
+        session.alone = False
     except KeyboardInterrupt:
         if not interactive:
             raise
@@ -2294,19 +2381,98 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     return failed
 
 
-def jot(session: Session, message: str) -> None:
-    """Answer from memory alone where there is no model; what is typed is kept as ever."""
+def go_alone(session: Session) -> None:
+    """Go on without a model, and say so once."""
     if not session.alone:
         say("Going on as a notebook: what you type is kept for the next sleep.")
     session.alone = True
+
+
+def jot(session: Session, message: str) -> None:
+    """Answer from memory alone where there is no model; what is typed is kept as ever."""
+    go_alone(session)
     for text in recall(session, message, date.today()):
         say(f"- from memory: {text}")
 
 
+# The first run
+
+
+def progress(label: str, length: int, hidden: bool = False) -> Any:
+    """Return a progress bar on stderr, hidden where a line can't be written over."""
+    hidden |= not is_screen(sys.stderr) or click.get_current_context().color is False
+    shape: dict[str, Any] = {"label": label, "width": 16, "file": sys.stderr}
+    return click.progressbar(length=length, hidden=hidden, **shape)
+
+
+def download(host: str, name: str) -> None:
+    """Let Ollama download a model, with a bar for every part; Ctrl-C keeps what is there."""
+    try:
+        with contextlib.closing(pull(host, name)) as lines:
+            parts = groupby(lines, lambda line: (line.get("status"), line.get("total")))
+            for (status, size), part in parts:
+                if not isinstance(size, int):
+                    say(printable(status), dim=True)
+                    continue
+                with progress(f"{size_text(size):>8}", size) as bar:
+                    if bar.hidden:
+                        say(f"{printable(status)}, {size_text(size)}", dim=True)
+                    for line in part:
+                        done = line.get("completed")
+                        bar.update((done if isinstance(done, int) else 0) - bar.pos)
+    except KeyboardInterrupt:
+        say(f"Stopped; the next download of {name} goes on from here.")
+        raise
+
+
+def provide(session: Session, lack: NoModel, yes: bool) -> bool:
+    """Start Ollama or download the model, if the user agrees; return whether that was done."""
+    size = DEFAULT_SIZE if same_name(lack.wanted, DEFAULT_MODEL) else "Ctrl-C stops it"
+    question = f"Download it now ({size})?" if lack.wanted else "Start it now?"
+    possible = lack.wanted or (is_local(session.host) and start_command() == SERVE)
+    if not possible or not (yes or click.confirm(question, default=True)):
+        return False
+    if lack.wanted:
+        download(session.host, lack.wanted)
+        return True
+    log = beside(session.path, ".ollama.log")
+    with sign_of_life("Ollama is starting"):
+        pid = serve(session.host, log)
+    say(f"Ollama runs now, and goes on when you leave: process {pid}, log {log}.")
+    return True
+
+
+def make_ready(session: Session, asks: bool) -> None:
+    """See that Ollama runs and has the model: what lacks is offered, or with --yes just done.
+
+    A session that asks and stays without goes on as a notebook.
+    """
+    yes = bool(click.get_current_context().meta.get("brain.yes"))
+    try:
+        for _ in range(3 if asks or yes else 0):  # the server, the model, and both are there
+            try:
+                with sign_of_life("Looking for Ollama"):
+                    session.named = choose_model(session.host, session.named)
+                    whole(session.host, "/api/show", {"model": session.named})
+                return
+            except NoModel as err:
+                if asks:
+                    say(err.message)
+                if not provide(session, err, yes):
+                    break
+    except OllamaError as err:
+        err.show()
+    if asks:
+        go_alone(session)
+
+
 # --- Commands ----------------------------------------------------------------
 
+DEFAULT_PATH = Path(click.get_app_dir("brain")) / "brain.json"
+SHOWN_PATH = os.environ.get("BRAIN_FILE") or str(DEFAULT_PATH)
+SHOWN_PATH = SHOWN_PATH.replace(os.path.expanduser("~") + os.sep, "~" + os.sep)
 SETTINGS = (
-    ("brain", "BRAIN_FILE", "FILE", "The brain file to use."),
+    ("brain", "BRAIN_FILE", "FILE", f"The brain file, else {SHOWN_PATH}."),
     ("model", "BRAIN_MODEL", "NAME", "The model to talk to."),
     ("host", "OLLAMA_HOST", "ADDRESS", "Where Ollama listens."),
 )
@@ -2321,8 +2487,14 @@ def note_setting(context: click.Context, option: click.Parameter, value: Any) ->
 def settings(function: Any) -> Any:
     """Add the options that may stand before and after every command."""
     group = function.__name__ == "cli"  # the environment counts once
+    flag: dict[str, Any] = {
+        "is_flag": True,
+        "default": None,
+        "help": "Say yes instead of being asked.",
+    }
+    shared: dict[str, Any] = {"expose_value": False, "callback": note_setting}
+    function = click.option("-y", "--yes", **flag, **shared)(function)
     for name, variable, metavar, text in reversed(SETTINGS):
-        shared: dict[str, Any] = {"expose_value": False, "callback": note_setting}
         environment: dict[str, Any] = {"envvar": variable, "show_envvar": True} if group else {}
         option = click.option(f"--{name}", metavar=metavar, help=text, **shared, **environment)
         function = option(function)
@@ -2332,7 +2504,7 @@ def settings(function: Any) -> Any:
 def brain_path(context: click.Context) -> Path:
     """Return the brain file in use, behind symlinks."""
     named = context.meta.get("brain.brain")
-    path = Path(named) if named else Path(click.get_app_dir("brain")) / "brain.json"
+    path = Path(named) if named else DEFAULT_PATH
     try:
         path = path.expanduser().resolve()
         if path.is_symlink():  # Python 3.13 resolves even a loop
@@ -2397,8 +2569,11 @@ def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> No
         clean_up(path, date.today())
     session = Session(path, host, context.meta.get("brain.model"))
     stop_on_signals()
-    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive and not path.exists():
+        say(f"What you say will be kept in {path}.", dim=True)
     try:
+        make_ready(session, interactive)
         if message:
             return show_turn(session, one_message(" ".join(message)))
         if interactive:
@@ -2443,6 +2618,7 @@ def sleep(context: click.Context, verbose: bool, quiet: bool) -> None:
     path = existing_brain(context)
     stop_on_signals()
     if path and any(map(is_turn, read_brain(path)["short_term"])):
+        make_ready(Session(path, host_of(context), context.meta.get("brain.model")), False)
         context.exit(slept(context, path, None, quiet, verbose))
     elif path and not quiet:
         say("Nothing to sleep on: no new messages.")
@@ -2452,7 +2628,6 @@ def slept(
     context: click.Context, path: Path, model: Model | None, quiet: bool, verbose: bool
 ) -> int:
     """Sleep on the brain at path and report; return the exit code."""
-    hidden = quiet or not is_screen(sys.stderr) or context.find_root().color is False
     with lock(beside(path, ".sleep.lock"), 0) as held:
         if not held:
             say("Another sleep is at work on this brain already.")
@@ -2464,9 +2639,7 @@ def slept(
                 model = Model(host, choose_model(host, context.meta.get("brain.model")))
                 with sign_of_life(f"{model.name} is waking up"):
                     load(model)
-            with click.progressbar(
-                length=night.messages, label="Sleeping", width=16, file=sys.stderr, hidden=hidden
-            ) as bar:
+            with progress("Sleeping", night.messages, quiet) as bar:
                 sleep_on(path, model, date.today(), bar.update, night)
         except OllamaError as err:
             night.failure = err
