@@ -9,6 +9,7 @@ and the commands. Each section uses only what stands above it.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import heapq
 import importlib
@@ -16,6 +17,7 @@ import json
 import math
 import os
 import re
+import select
 import shutil
 import signal
 import sys
@@ -172,6 +174,33 @@ def size_text(count: int) -> str:
     return f"{count / 1000**power:.{1 if power else 0}f} {('B', 'KB', 'MB', 'GB', 'TB')[power]}"
 
 
+def width(text: str) -> int:
+    """Return how many columns of a terminal a text takes, at most: emoji differ.
+
+    >>> width("e\u0301 好")
+    4
+    """
+    kinds = ((unicodedata.category(sign), sign) for sign in text)
+    signs = [sign for kind, sign in kinds if kind not in ("Mn", "Me", "Cf") or sign == "\ufe0f"]
+    return sum(1 + (unicodedata.east_asian_width(sign) in "WF") for sign in signs)
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """Return text as lines that fit into columns, broken at spaces where there are any.
+
+    >>> wrapped("two words 好好", 6)
+    ['two', 'words', '好好']
+    """
+    lines, line = [], ""
+    for sign in text:
+        line += sign
+        if width(line) > columns:
+            cut = line.rfind(" ") + 1 or len(line) - 1
+            lines.append(line[:cut].rstrip())
+            line = line[cut:]
+    return [*lines, line.rstrip()]
+
+
 # --- Memory ------------------------------------------------------------------
 
 ISO_DAY = re.compile(r"(?<!\d)(\d{4})-(\d{1,2})-(\d{1,2})(?!\d)")
@@ -281,6 +310,22 @@ def age_in_words(day: date, today: date) -> str:
     units = ((730, 365, "years"), (60, 30, "months"), (14, 7, "weeks"), (0, 1, "days"))
     size, unit = next((size, unit) for least, size, unit in units if abs(days) >= least)
     return f"{days // size} {unit} ago" if days > 0 else f"in {-days // size} {unit}"
+
+
+CODE_LETTERS = "bcdfghjklmnpqrstvwxz"  # no vowels, so that no code is a word
+
+
+def code_of(memory: Entry) -> str:
+    """Return the code of a memory, from its text alone: it stays whatever else is learned.
+
+    >>> code_of({"memory": "User has a dog"})
+    'sfkvfh'
+    """
+    import hashlib
+
+    data = memory["memory"].encode("utf-8", "replace")
+    number = int.from_bytes(hashlib.sha256(data).digest()[:8])
+    return "".join(CODE_LETTERS[number // 20**place % 20] for place in range(6))
 
 
 def terms(text: str) -> frozenset[str]:
@@ -545,6 +590,30 @@ def by_role(parts: list[Part], names: set[str]) -> dict[str, list[tuple[str, str
     return roles
 
 
+def mentions(text: str, fact: str) -> bool:
+    """Return whether a text speaks of a fact: holds a name or date of it, or most of its words.
+
+    >>> mentions("Bruno ate my shoe", "User has a dog called Bruno")
+    True
+    >>> mentions("I like dogs", "User likes cats")
+    False
+    """
+    said, meant = words(text), core(words(fact))
+    names = {stem(name) for name in names_of(fact)}
+    telling = {word for word in meant if word in names or re.match(r"\d.{3}", word)}
+    most = len(meant & core(said)) > 0.6 * max(1, len(meant))
+    return most or not telling.isdisjoint(said) or (fact.strip() or "\0") in text
+
+
+def chosen(which: str, memories: list[Entry]) -> list[Entry]:
+    """Return the memories that a code, four letters at least, or words in them may mean."""
+    low, asked = which.strip().casefold(), set(words(which))
+    coded = [one for one in memories if len(low) > 3 and code_of(one).startswith(low)]
+    exact = [one for one in memories if one["memory"].casefold() == low]
+    worded = [one for one in memories if asked and asked <= set(words(one["memory"]))]
+    return coded or exact or worded
+
+
 K1, LENGTH, TYPICAL_WORDS = 0.9, 0.2, 8  # BM25 for memories: short, so little length correction
 NEARBY = {0: 1, 1: 0.55, 2: 0.38, 3: 0.27, 4: 0.19, -1: 0.44, -2: 0.3, -3: 0.22, -4: 0.15}
 SUBJECT = NAME = 2  # times as much: the memory begins with the word; the message capitalises it
@@ -703,17 +772,23 @@ def parse_brain(data: bytes, path: Path) -> Brain:
     raise BrainError(f"{path} can't be read, {where}: {problem}.", mend)
 
 
-def read_brain(path: Path) -> Brain:
-    """Return the brain at path; a missing file, and nothing else, is a new one."""
+def file_bytes(path: Path) -> bytes | None:
+    """Return what the file at path holds, None where there is no file."""
     try:
         if path.exists() and not path.is_file():
             raise OSError(0, "it is not a file")
-        return parse_brain(path.read_bytes(), path)
+        return path.read_bytes()
     except FileNotFoundError:
-        return {"short_term": [], "long_term": []}
+        return None
     except OSError as err:
         problem = f"{path} can't be read: {err.strerror}."
         raise BrainError(problem, "Put that right, or name another with --brain.") from err
+
+
+def read_brain(path: Path) -> Brain:
+    """Return the brain at path; a missing file, and nothing else, is a new one."""
+    data = file_bytes(path)
+    return {"short_term": [], "long_term": []} if data is None else parse_brain(data, path)
 
 
 def json_bytes(value: Any, indent: int | None = None) -> bytes:
@@ -896,6 +971,42 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
             out.flush()
             os.fsync(out.fileno())
         sync_folder(path)
+
+
+def cold_memories(path: Path) -> dict[str, Entry]:
+    """Return by text the last record on every memory in the cold store, the newest last.
+
+    Those that came back are left out.
+    """
+    lines = (file_bytes(cold_path(path)) or b"").split(b"\n")
+    found: dict[str, Entry] = {}
+    for record in cold_records(b"\n".join(line for line in lines if not SLEPT_LINE.match(line))):
+        if is_memory(record["entry"]):
+            found.pop(record["entry"]["memory"], None)
+            if record["reason"] != "revived":
+                found[record["entry"]["memory"]] = record
+    return found
+
+
+CACHES: tuple[str, ...] = ()  # endings of the files beside the brain that can be made again
+
+
+def said_in(entry: object) -> str:
+    """Return all that an entry of the brain or of a conversation says, as one text."""
+    texts = entry if isinstance(entry, dict) else {"user": entry}
+    return "\n".join(str(texts[key]) for key in ("user", "sent", "ai", "memory") if key in texts)
+
+
+def erase_beside(path: Path, fact: str) -> None:
+    """Take what mentions a fact out of the cold store of path, and the caches away."""
+    lines = (file_bytes(cold_path(path)) or b"").split(b"\n")
+    torn = [{"entry": line.decode("utf-8", "replace")} for line in lines]
+    said = [said_in(next(cold_records(line), torn[n])["entry"]) for n, line in enumerate(lines)]
+    kept = [line for line, text in zip(lines, said, strict=True) if not mentions(text, fact)]
+    if len(kept) < len(lines):
+        replace_file(cold_path(path), b"\n".join(kept))
+    for ending in CACHES:
+        beside(path, ending).unlink(missing_ok=True)
 
 
 SLEPT_LINE = re.compile(rb'\{"day": "([\d-]{10})", "reason": "slept"')
@@ -1940,6 +2051,23 @@ def clean_up(path: Path, today: date, dry: bool = False) -> tuple[list[Entry], i
     return faded, len(kept), sum(map(is_odd, kept))
 
 
+Gone = list[tuple[str, datetime]]  # what was forgotten, and when
+
+
+def forgotten(path: Path) -> Gone:
+    """Return the memories that were forgotten, and the moment when."""
+    last = [one for one in cold_memories(path).values() if one["reason"] == "forgotten"]
+    at = [moment_of({"at": f"{one['day']}T23:59:59"} | one["entry"]) for one in last]
+    return [(one["entry"]["memory"], when) for one, when in zip(last, at, strict=True) if when]
+
+
+def is_forgotten(text: str, turn: Entry, gone: Gone) -> bool:
+    """Return whether a text that stems from a turn speaks of what was forgotten after it."""
+    said = moment_of(turn)
+    before = [fact for fact, at in gone if not said or said.astimezone() <= at.astimezone()]
+    return any(mentions(text, fact) for fact in before)
+
+
 def notes_of(turns: list[Entry], today: date) -> list[Entry]:
     """Return what sleep reads: each message, the companion's words before it, its day."""
     notes, asked = [], ""
@@ -2022,20 +2150,29 @@ class Night:
         self.mentioned: set[str] = set()  # wordings reinforced tonight
         self.failure: OllamaError | None = None
 
-    def store(self, path: Path, turns: list[Entry], changes: list[Change], today: date) -> None:
-        """Merge changes into the brain; move the turns they came from to the cold store."""
+    def store(self, path: Path, turns: list[Entry], changes: list[Change], today: date) -> bool:
+        """Merge changes into the brain; move the turns they came from to the cold store.
+
+        Returns whether it did: what was taken out of short_term meanwhile is not stored.
+        """
         with uninterrupted(), open_brain(path) as brain:
+            if any(turn not in brain["short_term"] for turn in turns):
+                return False
             memories, cold = brain["long_term"], [("slept", turn) for turn in turns]
+            old = forgotten(path)
             for change in changes:
+                if is_forgotten(change[0]["memory"], turns[0], old):
+                    self.dropped.append(("forgotten", change[0]["memory"]))
+                    continue
                 memories, gone, what = merged(memories, change, today, self.mentioned)
                 cold += gone
                 self.done.append((what, change[0]["memory"]))
             append_cold(path, today, cold)
             brain["long_term"] = memories
             for turn in turns:
-                if turn in brain["short_term"]:
-                    brain["short_term"].remove(turn)
+                brain["short_term"].remove(turn)
         self.read += len(turns)
+        return True
 
     def fail(self, path: Path, turns: list[Entry], today: date) -> None:
         """Note on turns that the model's answer was of no use, too often: give them up."""
@@ -2069,9 +2206,8 @@ def sleep_on(
             for fact in facts:
                 changes.append(decided(fact, known, index, model))
                 follow(known, index, changes[-1])
-            night.store(path, turns, changes, today)
             night.dropped += dropped
-            taken += batch
+            taken += batch if night.store(path, turns, changes, today) else []
         except NoModel:
             raise
         except OllamaError as err:
@@ -2082,8 +2218,64 @@ def sleep_on(
     leave_summary(path, taken, model, today)
 
 
+# By hand
+
+
+def remembered(path: Path, text: str, keep: bool, moment: datetime) -> tuple[str, Entry]:
+    """Store a fact by hand; return what was done, and the memory as it stands then.
+
+    Words alone decide what is the same. What faded or was forgotten comes back.
+    """
+    today = moment.date()
+    fact = new_memory(text, STRENGTH_MAX, today, today) | ({"keep": True} if keep else {})
+    with open_brain(path) as brain:
+        memories, cold = brain["long_term"], cold_memories(path)
+        near = candidates(text, build_index(memories))
+        same = [number for number in near if verdict(text, memories[number]["memory"]) == "same"]
+        back = [old for old in cold if text == old or verdict(text, old) == "same"]
+        revived = [cold[old]["entry"] | {"at": moment.isoformat()} for old in back]
+        append_cold(path, today, [("revived", entry) for entry in revived])
+        at = same[0] if same else len(memories)
+        old = memories[at] if same else (revived or [fact])[-1]
+        strength = max(fact["strength"], number_of(old.get("strength")) or 0)
+        after = {
+            **old,
+            **fact,
+            "strength": strength,
+            "learned": old.get("learned", fact["learned"]),
+        }
+        after["memory"] = old["memory"] if same and not richer(text, old["memory"]) else text
+        after.pop("at", None)
+        brain["long_term"] = [*memories[:at], after, *memories[at + 1 :]]
+    return "strengthened" if same else "remembered again" if back else "new", after
+
+
+def forget_memory(path: Path, memory: Entry, erase: bool, moment: datetime) -> int:
+    """Take a memory out of the brain; return how many turns mentioned what is erased.
+
+    It goes to the cold store; with erase it leaves every file, and so do those turns.
+    """
+    fact = memory["memory"]
+    with open_brain(path) as brain:
+        kept = [one for one in brain["long_term"] if not is_memory(one) or one["memory"] != fact]
+        brain["long_term"] = kept
+        if mentions(str(brain.get("summary")), fact):
+            del brain["summary"]
+        if not erase:
+            gone = {**memory, "at": moment.isoformat()}
+            gone.pop("cold", None)
+            append_cold(path, moment.date(), [("forgotten", gone)])
+            return 0
+        turns = brain["short_term"]
+        brain["short_term"] = [turn for turn in turns if not mentions(said_in(turn), fact)]
+        erase_beside(path, fact)
+        return len(turns) - len(brain["short_term"])
+
+
 def leave_summary(path: Path, notes: list[Entry], model: Model, today: date) -> None:
     """Leave a few sentences on what was talked about, for a chat that follows soon."""
+    gone = forgotten(path)
+    notes = [note for note in notes if not is_forgotten(note["said"], note["turn"], gone)]
     lines = [f"{note['day']}: {with_dates(note['said'], note['day'])}" for note in notes]
     while lines and model.tokens("\n".join(lines)) > model.window // 2:
         lines = lines[len(lines) // 2 + 1 :]
@@ -2103,13 +2295,17 @@ class Session:
     def __init__(self, path: Path, host: str, named: str | None) -> None:
         self.path, self.host, self.named = path, host, named
         self.brain = read_brain(path)
-        self.turns = heard_turns(self.brain["short_term"])  # {"sent", "ai"}
+        turns, gone = filter(is_turn, self.brain["short_term"]), forgotten(path)
+        known = [turn for turn in turns if not is_forgotten(said_in(turn), turn, gone)]
+        self.turns = heard_turns(known)  # {"sent", "ai"}
         self.start = 0  # the first of turns that is still sent
         self.model: Model | None = None
         self.system = ""  # written once, when the model's window is known
         self.seen: set[str] = set()  # memories that the model has been told
         self.index: Any = None
+        self.asked = ""  # the last message
         self.alone = False  # without a model, and the user knows
+        self.off_record = False  # nothing is kept
         self.unsaved: list[Entry] = []  # turns that the file did not take yet
         self.told: date | None = None  # the newest date that the model has been told
 
@@ -2119,10 +2315,23 @@ def prepare(session: Session) -> Model:
     if not session.model:
         model = Model(session.host, choose_model(session.host, session.named))
         load(model)
-        most = min(SYSTEM_TOKENS_MAX, model.window // 4)
-        session.system, session.seen = system_text(session.brain, most, model.tokens)
         session.model = model
+    if not session.system:
+        most = min(SYSTEM_TOKENS_MAX, session.model.window // 4)
+        session.system, session.seen = system_text(session.brain, most, session.model.tokens)
     return session.model
+
+
+def go_by(session: Session, brain: Brain) -> None:
+    """Go by the brain as the file has it now; what left it leaves the conversation too."""
+    old, now = session.brain["long_term"], brain["long_term"]
+    session.index = session.index if now == old else None
+    session.brain = brain
+    there = {memory["memory"] for memory in filter(is_memory, now)}
+    if gone := {memory["memory"] for memory in filter(is_memory, old)} - there:
+        turns = session.turns
+        session.turns = [t for t in turns if not any(mentions(said_in(t), fact) for fact in gone)]
+        session.start, session.system, session.told = 0, "", None
 
 
 def recall(session: Session, message: str, today: date) -> list[str]:
@@ -2175,7 +2384,10 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
     """
     moment = datetime.now().astimezone()
     sent, said, done = message, "", False
+    session.asked = message
     session.unsaved.append(turn_of(message, said, moment, done))
+    with contextlib.suppress(BrainError):  # the answer need not wait for the file
+        go_by(session, read_brain(session.path))
     try:
         prepare(session)
         recalled = recall(session, message, moment.date())
@@ -2213,23 +2425,30 @@ def keep_turns(session: Session) -> None:
 
     What the file does not take, broken or full, is tried again with the next turn.
     """
+    if session.off_record:
+        session.unsaved = []
+        return
     with uninterrupted():
         with open_brain(session.path) as brain:
             brain["short_term"] = [*brain["short_term"], *session.unsaved]
         session.unsaved = []
-    if brain["long_term"] != session.brain["long_term"]:
-        session.index = None
-    session.brain = brain
+    go_by(session, brain)
 
 
 # The terminal around it
 
 LEAVE = ("bye", "exit", "quit", "/bye", "/exit", "/quit")
 HELP = """\
-bye, exit, quit or Ctrl-D   leave, and sleep on what was said
-Ctrl-C                      stop the answer; at an empty prompt leave without sleep
-\"\"\"                         open and close a message of several lines
-/help                       this list"""
+/memories [QUERY]  what is remembered
+/remember FACT     add a memory by hand
+/forget WHICH      take a memory back
+/why               what the answer was given
+/sleep             learn from the talk now
+bye, Ctrl-D        leave, and sleep on it
+Ctrl-C             stop the answer; at an
+                   empty prompt leave as is
+\"\"\"                begin and end a message
+                   of several lines"""
 
 
 def is_screen(stream: Any) -> bool:
@@ -2268,10 +2487,6 @@ def rows(text: str, columns: int) -> int:
     >>> rows("ab" * 50, 80), rows("a\\nb", 80)
     (1, 1)
     """
-
-    def width(line: str) -> int:
-        return sum(1 + (unicodedata.east_asian_width(sign) in "WF") for sign in line)
-
     lines = text.split("\n")
     return len(lines) - 1 + sum(max(0, width(line) - 1) // columns for line in lines)
 
@@ -2300,14 +2515,25 @@ def show_turn(session: Session, message: str) -> None:
                 click.echo("" if live else shown.strip())
 
 
-def typed() -> Iterator[str]:
+def line_editor(history: list[str]) -> Any:
+    """Return readline, with which input() edits lines and recalls history, or None."""
+    with contextlib.suppress(ImportError):
+        readline = importlib.import_module("readline")
+        readline.set_auto_history(False)
+        for said in history:
+            readline.add_history(said)
+        return readline
+    return None
+
+
+def typed(history: list[str]) -> Iterator[str]:
     """Yield the messages typed at a terminal; three quotes open and close a block.
 
-    Ctrl-C drops what was typed so far; at an empty prompt it comes out of here.
+    Ctrl-C drops what was typed so far; at an empty prompt it comes out of here. What is
+    pasted is one message: GNU's readline knows it, elsewhere its lines wait together.
     """
-    readline: Any = None
-    with contextlib.suppress(ImportError):
-        readline = importlib.import_module("readline")  # with it, input() edits lines
+    readline = line_editor(history)
+    plain = sys.platform != "win32" and (not readline or "libedit" in readline.__doc__)
     lines: list[str] = []
     half: list[str] = []
 
@@ -2319,11 +2545,15 @@ def typed() -> Iterator[str]:
     while True:
         try:
             lines.append(input(". " if lines else "> "))
+            while plain and select.select([0], [], [], 0.02)[0]:
+                lines[-1] += "\n" + input()
             first = lines[0].lstrip().startswith('"""')
             closed = "".join(lines).rstrip()[3:].endswith('"""')
             if not first or closed:
                 text = "\n".join(lines).strip()
                 lines = []
+                if readline and text:
+                    readline.add_history(text)
                 yield text[3:-3] if first else text
         except EOFError:
             click.echo()
@@ -2340,20 +2570,28 @@ def typed_text(message: str) -> str:
     return LONE.sub("\ufffd", clean(message)).strip()
 
 
-def converse(session: Session, interactive: bool) -> tuple[bool, int]:
-    """Answer message after message; return whether to sleep now, and the exit code."""
+def converse(
+    session: Session, interactive: bool, obey: Callable[[Session, str], None]
+) -> tuple[bool, int]:
+    """Answer message after message; return whether to sleep now, and the exit code.
+
+    At a terminal, obey is called with what begins with a slash.
+    """
     code = 0
     piped = (line.decode("utf-8", "replace") for line in sys.stdin.buffer)
+    history = [clean(turn["user"]) for turn in filter(is_turn, session.brain["short_term"])]
     try:
-        for message in map(typed_text, typed() if interactive else piped):
+        for message in map(typed_text, typed(history) if interactive else piped):
             if message.casefold() in LEAVE:
                 break
             if message in ("/help", "/?"):
                 say(HELP)
             elif message.startswith("/") and interactive:
-                say(f"There is no command {message.split()[0]}; /help lists them.")
+                obey(session, message)
             elif message:
                 code = answered(session, message, interactive, code)
+                if interactive and re.search(TAKE_BACK, message.replace("’", "'")):
+                    say("(Nothing is forgotten yet: /forget WHICH takes a memory back.)", dim=True)
     except KeyboardInterrupt:
         click.echo()
         return False, code if session.turns else 130
@@ -2375,7 +2613,7 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     except BrainError as err:
         if not failed and not session.alone:
             err.show()
-        if interactive and isinstance(err, NoModel):
+        if interactive and isinstance(err, NoModel) and not session.off_record:
             jot(session, message)
         return 0 if interactive else err.exit_code
     return failed
@@ -2471,11 +2709,28 @@ def make_ready(session: Session, asks: bool) -> None:
 DEFAULT_PATH = Path(click.get_app_dir("brain")) / "brain.json"
 SHOWN_PATH = os.environ.get("BRAIN_FILE") or str(DEFAULT_PATH)
 SHOWN_PATH = SHOWN_PATH.replace(os.path.expanduser("~") + os.sep, "~" + os.sep)
+
+
+def installed_models(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
+    """Return the models below Ollama's own folder that begin so, for the TAB key."""
+    folder = Path(os.environ.get("OLLAMA_MODELS") or "~/.ollama/models").expanduser()
+    found = []
+    for place in (folder / "manifests").glob("*/*/*/*"):
+        host, owner, name, tag = place.parts[-4:]
+        parts = [*([] if host == "registry.ollama.ai" else [host]), owner, name]
+        found.append(f"{'/'.join(parts).removeprefix('library/')}:{tag}")
+    return sorted(name for name in found if name.startswith(begun))
+
+
 SETTINGS = (
     ("brain", "BRAIN_FILE", "FILE", f"The brain file, else {SHOWN_PATH}."),
     ("model", "BRAIN_MODEL", "NAME", "The model to talk to."),
     ("host", "OLLAMA_HOST", "ADDRESS", "Where Ollama listens."),
 )
+COMPLETED: dict[str, dict[str, Any]] = {
+    "brain": {"type": click.Path(readable=False)},
+    "model": {"shell_complete": installed_models},
+}
 
 
 def note_setting(context: click.Context, option: click.Parameter, value: Any) -> None:
@@ -2487,17 +2742,13 @@ def note_setting(context: click.Context, option: click.Parameter, value: Any) ->
 def settings(function: Any) -> Any:
     """Add the options that may stand before and after every command."""
     group = function.__name__ == "cli"  # the environment counts once
-    flag: dict[str, Any] = {
-        "is_flag": True,
-        "default": None,
-        "help": "Say yes instead of being asked.",
-    }
     shared: dict[str, Any] = {"expose_value": False, "callback": note_setting}
-    function = click.option("-y", "--yes", **flag, **shared)(function)
+    flag: dict[str, Any] = {"is_flag": True, "default": None, **shared}
+    function = click.option("-y", "--yes", help="Say yes instead of being asked.", **flag)(function)
     for name, variable, metavar, text in reversed(SETTINGS):
         environment: dict[str, Any] = {"envvar": variable, "show_envvar": True} if group else {}
-        option = click.option(f"--{name}", metavar=metavar, help=text, **shared, **environment)
-        function = option(function)
+        more = {**shared, **environment, **COMPLETED.get(name, {})}
+        function = click.option(f"--{name}", metavar=metavar, help=text, **more)(function)
     return function
 
 
@@ -2541,6 +2792,7 @@ def cli(context: click.Context) -> None:
     Example:
       brain chat                    talk; leave with bye, then it sleeps on it
       brain chat "What's my name?"  one answer and out
+      brain memories                what it knows, and for how long
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         context.color = False  # click looks at neither
@@ -2551,9 +2803,12 @@ def cli(context: click.Context) -> None:
 @cli.command()
 @click.argument("message", nargs=-1)
 @click.option("--no-sleep", is_flag=True, help="Leave the consolidation for later.")
+@click.option("--off-record", is_flag=True, help="Use what is known, but keep nothing.")
 @settings
 @click.pass_context
-def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> None:
+def chat(
+    context: click.Context, message: tuple[str, ...], no_sleep: bool, off_record: bool
+) -> None:
     """Talk; what you say is remembered.
 
     Without MESSAGE a session, a message a line, that ends with `bye`. With MESSAGE one
@@ -2563,14 +2818,16 @@ def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> No
     Example:
       brain chat
       git diff | brain chat "What did I change?"
+      brain chat --off-record       nothing is written: no message, no sleep
     """
     path, host = brain_path(context), host_of(context)
-    if path.exists():
+    if path.exists() and not off_record:
         clean_up(path, date.today())
     session = Session(path, host, context.meta.get("brain.model"))
+    session.off_record = off_record
     stop_on_signals()
     interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
-    if interactive and not path.exists():
+    if interactive and not path.exists() and not off_record:
         say(f"What you say will be kept in {path}.", dim=True)
     try:
         make_ready(session, interactive)
@@ -2578,10 +2835,12 @@ def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> No
             return show_turn(session, one_message(" ".join(message)))
         if interactive:
             say("Ctrl-D or bye to leave, /help for more.", dim=True)
-        sleep_now, code = converse(session, interactive)
+        sleep_now, code = converse(session, interactive, functools.partial(obey, context))
     finally:
         if session.unsaved:
             keep_turns(session)
+    if off_record:
+        context.exit(code)
     waiting = sum(map(is_turn, read_brain(path)["short_term"]))
     if waiting and session.alone:
         say(f"{counted(waiting, 'message')} wait for the next sleep.")
@@ -2590,6 +2849,34 @@ def chat(context: click.Context, message: tuple[str, ...], no_sleep: bool) -> No
             click.echo("Good night!")
         code = max(code, slept(context, path, session.model, False, False))
     context.exit(code)
+
+
+def obey(context: click.Context, session: Session, line: str) -> None:
+    """Do what a line of a session that begins with a slash says: a command, as in a shell."""
+    name, _, rest = line[1:].partition(" ")
+    settings_before = context.meta.copy()
+    context.meta["brain.loaded"] = session.model
+    try:
+        if name == "why":
+            why(session)
+        elif name in IN_A_SESSION:
+            command = cli.commands[name]
+            with command.make_context(name, rest.split(), parent=context.parent) as inner:
+                command.invoke(inner)
+        else:
+            near = difflib.get_close_matches(name, (*IN_A_SESSION, "why", "help", "bye"), 1, 0.5)
+            meant = f"; did you mean /{near[0]}?" if near else "."
+            say(f"There is no command /{name}{meant} /help lists them.")
+    except click.ClickException as err:
+        say(err.format_message(), fg="red")
+    except (click.Abort, click.exceptions.Exit):
+        pass
+    finally:  # the yes to one command is no yes to the next
+        context.meta.clear()
+        context.meta.update(settings_before)
+
+
+IN_A_SESSION = ("memories", "remember", "forget", "sleep")  # commands, with a slash before them
 
 
 def one_message(message: str) -> str:
@@ -2618,8 +2905,10 @@ def sleep(context: click.Context, verbose: bool, quiet: bool) -> None:
     path = existing_brain(context)
     stop_on_signals()
     if path and any(map(is_turn, read_brain(path)["short_term"])):
-        make_ready(Session(path, host_of(context), context.meta.get("brain.model")), False)
-        context.exit(slept(context, path, None, quiet, verbose))
+        loaded = context.meta.get("brain.loaded")
+        if not loaded:
+            make_ready(Session(path, host_of(context), context.meta.get("brain.model")), False)
+        context.exit(slept(context, path, loaded, quiet, verbose))
     elif path and not quiet:
         say("Nothing to sleep on: no new messages.")
 
@@ -2651,7 +2940,7 @@ def slept(
     return night.failure.exit_code if night.failure else 0
 
 
-MARKS = {"new": "+", "strengthened": "^", "updated": "~"}
+MARKS = {"new": "+", "remembered again": "+", "strengthened": "^", "updated": "~"}
 
 
 def report(night: Night, quiet: bool, verbose: bool) -> None:
@@ -2659,8 +2948,8 @@ def report(night: Night, quiet: bool, verbose: bool) -> None:
     if verbose or (sys.stderr.isatty() and not quiet):
         for what, fact in night.done:
             say(f"{MARKS.get(what, '-')} {printable(fact)} ({what})")
-    for why, fact in night.dropped if verbose else []:
-        say(f"- {printable(fact)} (dropped: {why})", dim=True)
+    for reason, fact in night.dropped if verbose else []:
+        say(f"- {printable(fact)} (dropped: {reason})", dim=True)
     count = Counter(what for what, _ in night.done)
     if night.read and not quiet:
         new, read = counted(count["new"], "new fact"), counted(night.read, "message")
@@ -2700,6 +2989,217 @@ def cleanup(context: click.Context, dry_run: bool, quiet: bool) -> None:
         click.echo(f"{len(faded)} {'would fade' if dry_run else 'faded'}, {kept} stay.")
     if odd and not quiet:
         say(f"{odd} without a readable date or strength: kept as they are.")
+
+
+def masked(text: str) -> str:
+    """Return text on one line, with what opens a door in it covered."""
+    if has_secret(text):
+        text = re.sub(r"\S*[\d$#@_]\S*", "****", text)
+    return "****" if has_secret(text) else printable(text)
+
+
+def headed(memory: Entry, wide: bool) -> tuple[str, str]:
+    """Return what stands before a memory in a list, and its colour: code, bar, days left.
+
+    Of what is in the cold store: the day when it came there.
+    """
+    code, cells, gap = code_of(memory), 10 if wide else 4, "  " if wide else " "
+    if cold := memory.get("cold"):
+        return f"{code}{gap}{cold['day']:10}{gap}", "blue"
+    strength, keep = number_of(memory.get("strength")), memory.get("keep") is True
+    days = math.ceil(max(0, strength or 0))
+    share = 1 if keep else min(1, days / STRENGTH_MAX)
+    full, rest = divmod(math.ceil(8 * cells * share), 8)
+    bar = "█" * full + " ▏▎▍▌▋▊▉"[rest].strip()
+    left = counted(days, "day") if wide else f"{days} d"
+    left = "kept" if keep else "?" if strength is None else left
+    colour = "green" if keep or days > BEYOND_DATE_DAYS else "red"
+    return f"{code}{gap}{bar:{cells}}{gap}{left:{8 if wide else 5}}{gap}", colour
+
+
+def show_memories(memories: list[Entry], today: date, err: bool = False) -> None:
+    """Print memories, one a line in a pipe, on a terminal wrapped to its width."""
+    screen = (sys.stderr if err else sys.stdout).isatty()
+    columns = shutil.get_terminal_size().columns
+    for memory in memories:
+        head, colour = headed(memory, not screen or columns >= 60)
+        day = day_of(memory.get("last_mentioned"))
+        age = age_in_words(day, today) if day else "at an unknown time"
+        text = f"{masked(memory['memory'])} ({memory.get('cold', {}).get('reason', age)})"
+        lines = wrapped(text, max(12, columns - len(head) - 1)) if screen else [text]
+        click.echo(click.style(head, fg=colour) + f"\n{'':{len(head)}}".join(lines), err=err)
+
+
+def memories_in(brain: Brain, today: date) -> list[Entry]:
+    """Return the memories of a brain as they stand today, the strongest first."""
+    found = [decay(memory, today) for memory in filter(is_memory, brain["long_term"])]
+    return sorted(found, key=lambda one: (one.get("keep") is True, weight(one)), reverse=True)
+
+
+def faded_memories(path: Path, brain: Brain) -> list[Entry]:
+    """Return what is in the cold store and not in the brain, the newest first."""
+    there = {memory["memory"] for memory in filter(is_memory, brain["long_term"])}
+    cold = [one for text, one in cold_memories(path).items() if text not in there]
+    return [
+        one["entry"] | {"cold": {key: one[key] for key in ("reason", "day")}} for one in cold[::-1]
+    ]
+
+
+def newest_memories(path: Path, memories: list[Entry]) -> list[Entry]:
+    """Return the memories that stem from the days which the last sleep read about."""
+    data = file_bytes(cold_path(path)) or b""
+    slept = [one for one in cold_records(data) if one["reason"] == "slept"]
+    last = [one for one in slept if one["day"] == slept[-1]["day"]]
+    days = {str(one["entry"].get("at", one["day"]))[:10] for one in last}
+    return [memory for memory in memories if str(memory.get("learned")) in days]
+
+
+def completed_memory(context: click.Context, option: click.Parameter, begun: str) -> list[Any]:
+    """Return the codes and words of memories that begin so, for the TAB key."""
+    from click.shell_completion import CompletionItem
+
+    known: list[Entry] = []
+    with contextlib.suppress(BrainError):
+        known = memories_in(read_brain(brain_path(context)), date.today())
+    texts = {code_of(one): masked(one["memory"]) for one in known}
+    found = texts if option.name == "which" else {}
+    if begun:
+        found = found | {
+            word: "" for text in texts.values() for word in re.findall(r"\w{3,}", text)
+        }
+    low = begun.casefold()
+    fit = [word for word in found if word.casefold().startswith(low)]
+    return [CompletionItem(word, help=found[word]) for word in fit]
+
+
+@cli.command()
+@click.argument("query", nargs=-1, shell_complete=completed_memory)
+@click.option("--new", is_flag=True, help="Only what the last sleep learned.")
+@click.option("--faded", is_flag=True, help="What is in the cold store, and why.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@settings
+@click.pass_context
+def memories(
+    context: click.Context, query: tuple[str, ...], new: bool, faded: bool, as_json: bool
+) -> None:
+    """List what is remembered, the strongest or the best match first.
+
+    Each with its code, a bar for its strength (full is a year), the days it has left
+    and when you last spoke of it.
+
+    \b
+    Example:
+      brain memories
+      brain memories my dog
+      brain memories --faded --json
+    """
+    path, today, asked = existing_brain(context), date.today(), " ".join(query)
+    brain = read_brain(path) if path else {"long_term": []}
+    found = memories_in(brain, today)
+    if path and (new or faded):
+        found = faded_memories(path, brain) if faded else newest_memories(path, found)
+    if wanted := set(words(asked)):
+        best = [found[number] for number in rank(asked, found)]
+        found = [one for one in best if wanted & set(words(one["memory"]))]
+    if as_json:
+        rows = [{**one, "memory": masked(one["memory"]), "code": code_of(one)} for one in found]
+        return click.echo(json_bytes(rows, indent=2), nl=False)
+    if found:
+        show_memories(found, today)
+    elif path:
+        say("There is no such memory." if asked or new or faded else "Nothing is remembered yet.")
+    if odd := sum(not is_memory(one) for one in brain["long_term"]):
+        say(f"{odd} in long_term can't be read as a memory: kept as it stands.")
+    return None
+
+
+@cli.command()
+@click.argument("fact", nargs=-1, required=True)
+@click.option("--keep", is_flag=True, help="For good: it never fades.")
+@settings
+@click.pass_context
+def remember(context: click.Context, fact: tuple[str, ...], keep: bool) -> None:
+    """Add a memory by hand; it lasts a year, or for good.
+
+    What says the same becomes one memory; what had faded or was forgotten comes back.
+    Needs no model.
+
+    \b
+    Example:
+      brain remember I am allergic to nuts --keep
+    """
+    text, moment = printable(typed_text(" ".join(fact))), datetime.now().astimezone()
+    if not text:
+        raise BrainError("There is nothing to remember.", "Say a fact after `brain remember`.")
+    text = third_person(with_dates(text, moment.date()))
+    what, memory = remembered(brain_path(context), text, keep, moment)
+    say(f"{MARKS[what]} {masked(memory['memory'])} ({what})")
+    if has_secret(text):
+        undo = f"`brain forget {code_of(memory)} --erase` takes it out"
+        say(f"This looks like a secret, and brain.json is no place for one: {undo}.", fg="red")
+
+
+def may_ask() -> bool:
+    """Return whether somebody is there to answer a question."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+@cli.command()
+@click.argument("which", nargs=-1, required=True, shell_complete=completed_memory)
+@click.option("--erase", is_flag=True, help="Leave no trace: also the messages about it.")
+@settings
+@click.pass_context
+def forget(context: click.Context, which: tuple[str, ...], erase: bool) -> None:
+    """Take a memory out, named by its code or by its words.
+
+    It goes to the cold store and is not learned again from what you said before; an
+    open chat goes by it at once. With --erase it leaves every file of brain's.
+
+    \b
+    Example:
+      brain forget Bruno
+      brain forget sfkvfh --yes
+    """
+    path = existing_brain(context)
+    if not path:
+        return
+    brain, today, asked = read_brain(path), date.today(), " ".join(which)
+    cold = [one for one in faded_memories(path, brain) if erase or one["cold"]["reason"] == "faded"]
+    found = chosen(asked, memories_in(brain, today)) or chosen(asked, cold)
+    if not found:
+        raise BrainError(f"No memory matches {asked!r}.", "`brain memories` lists them.")
+    show_memories(found, today, err=True)
+    memory = picked(found, bool(context.meta.get("brain.yes")), erase)
+    if not memory:
+        return say("Nothing was forgotten.")
+    moment = datetime.now().astimezone()
+    turns = forget_memory(path, memory, erase, moment)
+    say(f"Erased, and {counted(turns, 'message')} about it." if erase else "Forgotten.")
+    return None
+
+
+def picked(found: list[Entry], yes: bool, erase: bool) -> Entry | None:
+    """Return the one of the memories found that the user means, None for none of them."""
+    several = len({memory["memory"] for memory in found}) > 1
+    if (several and yes) or not (yes or may_ask()):
+        raise BrainError("Nothing was forgotten.", "Name one memory, by its code, and add --yes.")
+    if several:
+        which: dict[str, Any] = {"default": "", "show_default": False, "err": True}
+        return next(iter(chosen(click.prompt("Which one? Its code", **which), found)), None)
+    asked = "Erase it, and every message about it?" if erase else "Forget it?"
+    return found[0] if yes or click.confirm(asked, err=True) else None
+
+
+WHY_MAX = 10  # memories that /why shows
+
+
+def why(session: Session) -> None:
+    """Show the memories that the last answer was given, those nearest to it first."""
+    given = memories_in(session.brain, date.today()) if session.asked else []
+    given = [memory for memory in given if memory["memory"] in session.seen]
+    order = dict.fromkeys([*rank(session.asked, given), *range(len(given))])
+    say(f"The last answer was given {len(given) or 'no'} memories.", dim=True)
+    show_memories([given[number] for number in order][:WHY_MAX], date.today(), err=True)
 
 
 def stop_on_signals() -> None:
