@@ -26,7 +26,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import date, datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,14 @@ SLEPT_DAYS = 30  # how long the turns that a sleep has read stay in the cold sto
 UNREADABLE_NIGHTS = 3  # a turn that no night could read leaves for the cold store
 ASKED_MAX = 3  # memories that the model is asked to compare one new fact with
 
-DEFAULT_MODEL = "gemma2:2b"  # the seed's choice; 1.6 GB, runs on any laptop
+DEFAULT_MODEL = "gemma2:2b"  # the seed's choice; runs on any laptop
+DEFAULT_SIZE = "1.6 GB"  # of its download
 MODEL_BYTES_MAX = 8_000_000_000  # a larger model is never chosen unasked
 CONNECT_SECONDS = 5  # a server on this machine answers in milliseconds
 READ_SECONDS = 600  # a cold model on a slow disk may say nothing for minutes
 RETRY_SECONDS = (0.5, 1, 2)  # pauses while the server says it is busy
+START_SECONDS = 60  # a server that was started answers within a second or two
+STALLED_SECONDS = 300  # a download without a new byte; Ollama itself would wait for ever
 LINE_BYTES_MAX = 16_000_000  # one line of an answer; only /api/show comes near
 ERROR_BYTES_MAX = 65_536  # an error body; more of it says nothing more
 WINDOW_DEFAULT = 4096  # tokens; what Ollama gives where it knows no better
@@ -86,6 +89,8 @@ class OllamaError(BrainError):
 class NoModel(OllamaError):
     """Nothing answers at the address, or the model is not installed there."""
 
+    wanted = ""  # the model that is not installed; nothing where no server answers
+
 
 class PromptTooLong(OllamaError):
     """The prompt does not fit into the model's window."""
@@ -102,13 +107,13 @@ class Stopped(BaseException):
 
 
 ESCAPES = re.compile(  # whole terminal sequences: OSC and its kind, CSI, and the short
-    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-OQ-WYZ\\`-~]"
 )
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 UNFINISHED = re.compile(  # what may still become one with the next piece
-    r"(?:(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x9c]{0,4000}|(?:\x1b\[|\x9b)[ -?]*"
-    r"|\x1b[ -/]*)\Z"
+    r"(?:(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x9c]{0,4000}|(?:\x1b\[|\x9b)[ -?]{0,99}"
+    r"|\x1b[ -/]{0,99})\Z"
 )
 LONE = re.compile("[\ud800-\udfff]")  # half a character, from a broken file or pipe
 
@@ -140,13 +145,13 @@ def printable(text: object) -> str:
     >>> printable("a\\x1b[2Jb\\nc")
     'a\\\\x1b[2Jb c'
     """
-    line = re.sub(r"\s*\n\s*", " ", str(text))
+    line = " ".join(map(str.strip, str(text).split("\n")))
     return CONTROLS.sub(lambda sign: ascii(sign[0])[1:-1], line)
 
 
 def say(text: str, **style: Any) -> None:
     """Print a note about the program itself: always on stderr, never in a pipe."""
-    click.secho(text, err=True, **style)
+    click.secho(clean(text), err=True, **style)
 
 
 def counted(number: int, noun: str) -> str:
@@ -156,6 +161,16 @@ def counted(number: int, noun: str) -> str:
     ('1 message', '0 messages')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people say it.
+
+    >>> size_text(1_629_509_152), size_text(358)
+    ('1.6 GB', '358 B')
+    """
+    power = min(len(str(count)) - 1, 12) // 3
+    return f"{count / 1000**power:.{1 if power else 0}f} {('B', 'KB', 'MB', 'GB', 'TB')[power]}"
 
 
 def width(text: str) -> int:
@@ -788,7 +803,10 @@ def beside(path: Path, ending: str) -> Path:
 
 def open_private(path: Path, flags: int) -> Any:
     """Open path for reading and writing; it is 0600 from its first byte."""
-    return open(os.open(path, flags | os.O_CREAT | os.O_RDWR, 0o600), "rb+")
+    number = os.open(path, flags | os.O_CREAT | os.O_RDWR, 0o600)
+    with contextlib.suppress(OSError):
+        path.chmod(0o600)  # one from a backup may be open to others
+    return open(number, "rb+")
 
 
 @contextlib.contextmanager
@@ -798,15 +816,32 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as err:
         remedy = "brain.json is as it was; make room, and check who may write there."
-        raise BrainError(f"{path} could not be written: {err.strerror}.", remedy) from err
+        raise BrainError(f"{path} could not be written: {err.strerror or err}.", remedy) from err
 
 
 def sync_folder(path: Path) -> None:
-    """Make the name of path outlast a power cut."""
-    if os.name == "posix":
+    """Make the name of path outlast a power cut, where the system can."""
+    with contextlib.suppress(OSError):  # the file itself is safe, and stands there
         folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def remove(path: Path) -> None:
+    """Remove the file at path, where there is one and it may be removed."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def rename(path: Path, target: Path) -> None:
+    """Rename path to target; Windows refuses for as long as somebody reads the target."""
+    for _ in range(100 if sys.platform == "win32" else 0):
+        with contextlib.suppress(PermissionError):
+            return os.replace(path, target)
+        time.sleep(0.02)
+    os.replace(path, target)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -817,21 +852,20 @@ def replace_file(path: Path, data: bytes) -> None:
     temporary = beside(path, ".tmp")
     try:
         with writing(path):
-            temporary.unlink(missing_ok=True)
+            remove(temporary)
             with open_private(temporary, os.O_EXCL) as out:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())
-            os.replace(temporary, path)
+            rename(temporary, path)
             sync_folder(path)
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()  # where it is still there
+        remove(temporary)
 
 
 def take_lock(file: Any) -> bool:
     """Lock an open file for this process, and return whether nobody else holds it."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(BlockingIOError, PermissionError):
         if sys.platform == "win32":
             import msvcrt
 
@@ -850,13 +884,14 @@ def lock(path: Path, seconds: float) -> Iterator[bool]:
 
     The kernel lets go when the process ends, however it ends.
     """
-    with writing(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = open_private(path, 0)
     until = time.monotonic() + seconds
-    with file:
-        while not (held := take_lock(file)) and time.monotonic() < until:
-            time.sleep(0.01)
+    with contextlib.ExitStack() as stack:
+        with writing(path):
+            for folder in reversed(path.parents):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            file = stack.enter_context(open_private(path, 0))
+            while not (held := take_lock(file)) and time.monotonic() < until:
+                time.sleep(0.01)
         yield held
 
 
@@ -884,6 +919,8 @@ def open_brain(path: Path) -> Iterator[Brain]:
         if not held:
             problem = f"{path} has been in use by another brain for {LOCK_SECONDS} seconds."
             raise BrainError(problem, "Try again, or end the brain process that hangs.")
+        for file in (path, cold_path(path)):
+            remove(beside(file, ".tmp"))  # of a process that was killed
         brain = read_brain(path)
         before = brain | {name: [*brain[name]] for name in ("short_term", "long_term")}
         yield brain
@@ -896,16 +933,16 @@ def cold_path(path: Path) -> Path:
     return path.with_suffix(".cold.jsonl")
 
 
-def cold_key(record: Entry) -> list[str]:
-    """Return what tells one cold record from another, decay aside."""
-    names = ("memory", "last_mentioned", "user", "ai", "at")
-    return [record["reason"], *(str(record["entry"].get(name)) for name in names)]
+def cold_key(record: Entry) -> bytes:
+    """Return what tells one cold record from another, decay and the day aside."""
+    aside = {"strength": None, "last_decayed": None}
+    return json_bytes([record["reason"], record["entry"] | aside])
 
 
 def cold_records(data: bytes) -> Iterator[Entry]:
     """Yield the records in lines of the cold store; torn or foreign lines are passed."""
     for line in data.split(b"\n"):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             record = json.loads(line)
             if isinstance(record, dict) and isinstance(record.get("entry"), dict):
                 yield {"reason": "", "day": "", **record}
@@ -926,7 +963,7 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
             back = 2 * sum(len(line) for _, line in lines) + 65_536
             out.seek(max(0, out.seek(0, os.SEEK_END) - back))
             tail = out.read()
-            known = [cold_key(record) for record in cold_records(tail)]
+            known = set(map(cold_key, cold_records(tail)))
             fresh = [line for key, line in lines if key not in known]
             torn = b"\n" if tail and not tail.endswith(b"\n") else b""
             out.write(torn + b"".join(fresh))
@@ -987,6 +1024,7 @@ def drop_old_turns(path: Path, today: date) -> None:
 # --- Ollama ------------------------------------------------------------------
 
 AGAIN = "Try again; if it stays so, look at Ollama's own log."
+SERVE = "ollama serve"
 
 
 def ollama_address(text: str) -> str:
@@ -1021,7 +1059,7 @@ def ollama_address(text: str) -> str:
 
 def is_local(host: str) -> bool:
     """Return whether an address is on this machine."""
-    return bool(re.match(r"https?://(127\.|localhost:|\[::1\])", host))
+    return bool(re.match(r"https?://(127\.\d+\.\d+\.\d+|localhost|\[::1\]):", host))
 
 
 @functools.cache  # one session per address keeps connections
@@ -1056,14 +1094,17 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
     """
     import requests
 
-    held = b""
+    held = bytearray()
     try:
         with contextlib.closing(reach(host, path, body)) as response:
             good = response.status_code == 200
-            for piece in response.iter_content(None):
-                *lines, held = (held + piece).split(b"\n") if good else (held + piece,)
-                for line in filter(bytes.strip, lines):
-                    yield answer_line(host, line, body)
+            for piece in response.iter_content(65_536):  # at most; less as it comes
+                held += piece
+                if good and b"\n" in piece:
+                    *lines, held = held.split(b"\n")
+                    for line in lines:
+                        if line.strip():
+                            yield answer_line(host, line, body)
                 if len(held) > (LINE_BYTES_MAX if good else ERROR_BYTES_MAX):
                     break
             if not good:
@@ -1074,7 +1115,7 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
         raise unreachable(host, err) from err
 
 
-def answer_line(host: str, line: bytes, body: Entry | None) -> Entry:
+def answer_line(host: str, line: bytearray, body: Entry | None) -> Entry:
     """Return one line of an answer as an object, or raise the error that it carries."""
     answer: Any = None
     with contextlib.suppress(ValueError, RecursionError):
@@ -1092,36 +1133,45 @@ def unreachable(host: str, err: Exception) -> OllamaError:
     if "roxy" in text:
         return NoModel(f"The proxy blocks the way to {host}.", "Put it into NO_PROXY.")
     if re.search("Max retries|establish|resolve|timed out|label|URL", text):
-        start = "Start it with `ollama serve` (https://ollama.com), or set OLLAMA_HOST."
+        get = "" if start_command() else " (get it at https://ollama.com/download)"
+        start = f"Start it with `{start_command() or SERVE}`{get}, or set OLLAMA_HOST."
         remedy = start if is_local(host) else "Check the address: --host or OLLAMA_HOST."
         return NoModel(f"Ollama does not answer at {host}.", remedy)
     return OllamaError(f"The connection to {host} broke: {err.__cause__ or err}.", AGAIN)
 
 
-def refusal(host: str, status: int, data: bytes, body: Entry | None) -> OllamaError:
+def refusal(host: str, status: int, data: bytearray, body: Entry | None) -> OllamaError:
     """Return the error for an answer with a status, or an error line inside a stream."""
     text, inner = error_text(data)
     name = (body or {}).get("model")
     if "n_ctx" in inner or "exceed_context_size" in text:
         error = PromptTooLong("The prompt is longer than the model's window.", AGAIN)
-        error.window = int(number_of(inner.get("n_ctx")) or 0)
+        error.window = window_of(inner.get("n_ctx"))
         return error
     if not text or 300 <= status < 400:
         problem = f"What answers at {host} (status {status}) is not an Ollama server."
         return OllamaError(problem, "Set --host or OLLAMA_HOST to the address of Ollama.")
-    if name and (status == 404 or "file does not exist" in text):
-        return missing(name)
+    if name and status == 404:
+        return missing(host, name)
+    if name and "file does not exist" in text:
+        return NoModel(f"Ollama's library has no {name}.", "See https://ollama.com/library.")
     remedy = {401: "Run `ollama signin`.", 403: "Name another model."}.get(status, AGAIN)
     return OllamaError(f"Ollama failed: {text.rstrip('.')}.", remedy)
 
 
-def missing(name: str) -> NoModel:
-    """Return the error for a model that is not installed."""
-    remedy = f"Get it with `ollama pull {name}`, or name another with --model."
-    return NoModel(f"The model {name} is not installed.", remedy)
+def missing(host: str, name: str) -> NoModel:
+    """Return the error for a model that is not installed at host; it names those that are."""
+    names: list[str] = []
+    with contextlib.suppress(OllamaError):
+        names = [str(one.get("name")) for one in listed(host, "/api/tags")][:5]
+    others = f" (installed: {', '.join(names)})" if names else ""
+    remedy = f"Get it with `ollama pull {name}`, or name another with --model{others}."
+    error = NoModel(f"The model {name} is not installed.", remedy)
+    error.wanted = name
+    return error
 
 
-def error_text(data: bytes) -> tuple[str, Entry]:
+def error_text(data: bytearray) -> tuple[str, Entry]:
     """Return the innermost message of an error body, and the object it stood in.
 
     Ollama passes llama-server's own JSON on, as a string inside its `error`.
@@ -1140,7 +1190,7 @@ def whole(host: str, path: str, body: Entry | None = None) -> Entry:
     """Return a one-object answer."""
     for answer in ask(host, path, body):
         return answer
-    raise refusal(host, 200, b"", body)
+    raise refusal(host, 200, bytearray(), body)
 
 
 class Model:
@@ -1177,9 +1227,14 @@ def load(model: Model) -> None:
         model.think = "low" if "gptoss" in str(shown.get("details")) else False
     whole(model.host, "/api/chat", {"model": model.name, "messages": []})
     for loaded in listed(model.host, "/api/ps"):
-        window = loaded.get("context_length")
-        if same_name(loaded.get("name"), model.name) and isinstance(window, int):
-            model.window = window or model.window
+        if same_name(loaded.get("name"), model.name):
+            model.window = window_of(loaded.get("context_length")) or model.window
+
+
+def window_of(value: object) -> int:
+    """Return a window in tokens, within reason whatever a server says; 0 for no number."""
+    number = number_of(value)
+    return int(min(max(number, 256), 1_000_000)) if number else 0
 
 
 def listed(host: str, path: str) -> list[Entry]:
@@ -1209,12 +1264,12 @@ def choose_model(host: str, named: str | None) -> str:
         return DEFAULT_MODEL
     for one in models:
         name, bytes_ = str(one.get("name")), one.get("size")
-        local = not one.get("remote_host") and not name.endswith(CLOUD)
+        local = not one.get("remote_host") and not name.endswith(CLOUD) and clean(name) == name
         small = isinstance(bytes_, int) and bytes_ < MODEL_BYTES_MAX
         if local and small and can_chat(whole(host, "/api/show", {"model": name})):
             say(f"Talking to {name}; --model names another.", dim=True)
             return name
-    raise missing(DEFAULT_MODEL)
+    raise missing(host, DEFAULT_MODEL)
 
 
 CLOUD = (":cloud", "-cloud")  # how the names of models on somebody else's machine end
@@ -1240,15 +1295,75 @@ def reply(model: Model, messages: list[Entry], most_tokens: int, **more: Any) ->
     with contextlib.closing(ask(model.host, "/api/chat", body)) as lines:
         for line in lines:
             message = line["message"] if isinstance(line.get("message"), dict) else {}
+            taken += 1 + sum(len(str(message.get(part, ""))) for part in ("content", "thinking"))
+            if taken > 20 * most_tokens + 1000:
+                raise OllamaError(f"{model.name} does not come to an end.", AGAIN)
             if isinstance(message.get("content"), str):
                 yield message["content"]
             if line.get("done") is True or line.get("done_reason"):
                 model.ending = str(line.get("done_reason") or "stop")
                 return model.learn(messages, line.get("prompt_eval_count"))
-            taken += 1 + sum(len(str(message.get(part, ""))) for part in ("content", "thinking"))
-            if taken > 20 * most_tokens + 1000:
-                raise OllamaError(f"{model.name} does not come to an end.", AGAIN)
     raise OllamaError("The answer was cut off: Ollama closed the connection.", AGAIN)
+
+
+def pull(host: str, name: str) -> Generator[Entry, None, None]:
+    """Yield what Ollama says while it downloads a model; it keeps and resumes what it has.
+
+    Raises OllamaError where that fails, ends early or stands still.
+    """
+    moved, before = time.monotonic(), None
+    with contextlib.closing(ask(host, "/api/pull", {"model": name})) as lines:
+        for line in lines:
+            yield line
+            if line.get("status") == "success":
+                return
+            if line != before:
+                moved, before = time.monotonic(), line
+            elif time.monotonic() - moved > STALLED_SECONDS:
+                break
+    problem = f"The download of {name} stopped before its end."
+    raise OllamaError(problem, "Try again: it goes on where it stopped.")
+
+
+@functools.cache
+def start_command() -> str:
+    """Return the command that starts Ollama on this machine, nothing where it is not installed.
+
+    What a service manager runs has its own user and models: so no `ollama serve` there.
+    """
+    import subprocess  # 9 ms that most runs need not pay
+
+    place = os.path.realpath(found := shutil.which("ollama") or "")
+    for part, command in ((".app/", "open -a Ollama"), ("/Cellar/", "brew services start ollama")):
+        if part in place:
+            return command
+    with contextlib.suppress(OSError):  # no systemd here
+        if subprocess.run(["systemctl", "cat", "ollama"], capture_output=True).returncode == 0:
+            return "sudo systemctl start ollama"
+    return SERVE if found else ""
+
+
+def serve(host: str, log: Path) -> int:
+    """Start Ollama on loopback, wait until it answers, and return its process id.
+
+    It has a session of its own, so that it outlives this one. Raises OllamaError.
+    """
+    import subprocess
+
+    own: dict[str, Any] = {"env": {**os.environ, "OLLAMA_HOST": host}, "start_new_session": True}
+    with writing(log):
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open_private(log, os.O_TRUNC) as out:
+            own |= {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out}
+            server = subprocess.Popen(SERVE.split(), cwd=log.parent, **own)
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until and server.poll() is None:
+        with contextlib.suppress(OllamaError):
+            whole(host, "/api/version")
+            return server.pid
+        time.sleep(0.1)
+    said = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+    raise OllamaError(f"`{SERVE}` did not start: {said[:300]}.", f"Its log is {log}.")
 
 
 # --- Prompts -----------------------------------------------------------------
@@ -1317,7 +1432,8 @@ def is_turn(entry: object) -> bool:
 def moment_of(turn: Entry) -> datetime | None:
     """Return when a turn was said, or None where no moment can be read."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        return datetime.fromisoformat(turn["at"])
+        moment = datetime.fromisoformat(turn["at"])
+        return moment if 1000 <= moment.year < 9000 else None  # else tomorrow overflows
     return None
 
 
@@ -1760,7 +1876,8 @@ def claims_in(answer: str) -> list[Entry]:
         claims = found.get("facts") if isinstance(found, dict) else found
     if claims is None:
         parts = re.findall(r'\{[^{}]*"fact"[^{}]*\}', answer)
-        claims = [json.loads(part, strict=False) for part in parts] or None
+        with contextlib.suppress(ValueError):
+            claims = [json.loads(part, strict=False) for part in parts] or None
     if not isinstance(claims, list):
         raise Unusable("The model's answer could not be read.", "Another --model may do better.")
     return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
@@ -2267,6 +2384,7 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
     moment = datetime.now().astimezone()
     sent, said, done = message, "", False
     session.asked = message
+    session.unsaved.append(turn_of(message, said, moment, done))
     with contextlib.suppress(BrainError):  # the answer need not wait for the file
         go_by(session, read_brain(session.path))
     try:
@@ -2275,33 +2393,44 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
         sent = noted(message, moment, session.told, recalled)
         for piece in answer(session, sent):
             said = said + piece if piece is not None else ""
+            session.unsaved[-1] = turn_of(message, said, moment, done)
             show(piece)
         done = bool(session.model and session.model.ending != "length")
         session.told = moment.date()
     finally:
-        ai = said.strip() + ("" if done or not said.strip() else " …")
-        turn = {"user": message} | ({"ai": ai} if ai else {})
-        turn |= {"at": moment.isoformat(timespec="seconds")}
         with uninterrupted():
-            session.turns.append({"sent": sent, "ai": ai})
-            keep_turn(session, turn if done or not ai else {**turn, "cut": True})
-    if not ai:
+            session.unsaved[-1] = turn_of(message, said, moment, done)
+            session.turns.append({"sent": sent, "ai": session.unsaved[-1].get("ai", "")})
+            keep_turns(session)
+    if not said.strip():
         cut = session.model and session.model.ending == "length"
         problem = "was cut off while the model was thinking" if cut else "is empty"
         raise OllamaError(f"The answer {problem}.", AGAIN)
 
 
-def keep_turn(session: Session, *turns: Entry) -> None:
-    """Append turns to short_term, and see what others have changed meanwhile.
+def turn_of(message: str, said: str, moment: datetime, done: bool) -> Entry:
+    """Return a turn as short_term holds it; an answer that is not done is marked."""
+    ai = said.strip() + ("" if done or not said.strip() else " …")
+    turn = {"user": message} | ({"ai": ai} if ai else {})
+    return (
+        turn
+        | {"at": moment.isoformat(timespec="seconds")}
+        | ({"cut": True} if ai and not done else {})
+    )
+
+
+def keep_turns(session: Session) -> None:
+    """Append what is unsaved to short_term, and see what others have changed meanwhile.
 
     What the file does not take, broken or full, is tried again with the next turn.
     """
     if session.off_record:
+        session.unsaved = []
         return
-    session.unsaved += turns
-    with open_brain(session.path) as brain:
-        brain["short_term"] = [*brain["short_term"], *session.unsaved]
-    session.unsaved = []
+    with uninterrupted():
+        with open_brain(session.path) as brain:
+            brain["short_term"] = [*brain["short_term"], *session.unsaved]
+        session.unsaved = []
     go_by(session, brain)
 
 
@@ -2475,6 +2604,7 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     """
     try:
         show_turn(session, message)
+        session.alone = False
     except KeyboardInterrupt:
         if not interactive:
             raise
@@ -2488,16 +2618,96 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     return failed
 
 
-def jot(session: Session, message: str) -> None:
-    """Answer from memory alone where there is no model; what is typed is kept as ever."""
+def go_alone(session: Session) -> None:
+    """Go on without a model, and say so once."""
     if not session.alone:
         say("Going on as a notebook: what you type is kept for the next sleep.")
     session.alone = True
+
+
+def jot(session: Session, message: str) -> None:
+    """Answer from memory alone where there is no model; what is typed is kept as ever."""
+    go_alone(session)
     for text in recall(session, message, date.today()):
         say(f"- from memory: {text}")
 
 
+# The first run
+
+
+def progress(label: str, length: int, hidden: bool = False) -> Any:
+    """Return a progress bar on stderr, hidden where a line can't be written over."""
+    hidden |= not is_screen(sys.stderr) or click.get_current_context().color is False
+    shape: dict[str, Any] = {"label": label, "width": 16, "file": sys.stderr}
+    return click.progressbar(length=length, hidden=hidden, **shape)
+
+
+def download(host: str, name: str) -> None:
+    """Let Ollama download a model, with a bar for every part; Ctrl-C keeps what is there."""
+    try:
+        with contextlib.closing(pull(host, name)) as lines:
+            parts = groupby(lines, lambda line: (line.get("status"), line.get("total")))
+            for (status, size), part in parts:
+                if not isinstance(size, int):
+                    say(printable(status), dim=True)
+                    continue
+                with progress(f"{size_text(size):>8}", size) as bar:
+                    if bar.hidden:
+                        say(f"{printable(status)}, {size_text(size)}", dim=True)
+                    for line in part:
+                        done = line.get("completed")
+                        bar.update((done if isinstance(done, int) else 0) - bar.pos)
+    except KeyboardInterrupt:
+        say(f"Stopped; the next download of {name} goes on from here.")
+        raise
+
+
+def provide(session: Session, lack: NoModel, yes: bool) -> bool:
+    """Start Ollama or download the model, if the user agrees; return whether that was done."""
+    size = DEFAULT_SIZE if same_name(lack.wanted, DEFAULT_MODEL) else "Ctrl-C stops it"
+    question = f"Download it now ({size})?" if lack.wanted else "Start it now?"
+    possible = lack.wanted or (is_local(session.host) and start_command() == SERVE)
+    if not possible or not (yes or click.confirm(question, default=True)):
+        return False
+    if lack.wanted:
+        download(session.host, lack.wanted)
+        return True
+    log = beside(session.path, ".ollama.log")
+    with sign_of_life("Ollama is starting"):
+        pid = serve(session.host, log)
+    say(f"Ollama runs now, and goes on when you leave: process {pid}, log {log}.")
+    return True
+
+
+def make_ready(session: Session, asks: bool) -> None:
+    """See that Ollama runs and has the model: what lacks is offered, or with --yes just done.
+
+    A session that asks and stays without goes on as a notebook.
+    """
+    yes = bool(click.get_current_context().meta.get("brain.yes"))
+    try:
+        for _ in range(3 if asks or yes else 0):  # the server, the model, and both are there
+            try:
+                with sign_of_life("Looking for Ollama"):
+                    session.named = choose_model(session.host, session.named)
+                    whole(session.host, "/api/show", {"model": session.named})
+                return
+            except NoModel as err:
+                if asks:
+                    say(err.message)
+                if not provide(session, err, yes):
+                    break
+    except OllamaError as err:
+        err.show()
+    if asks:
+        go_alone(session)
+
+
 # --- Commands ----------------------------------------------------------------
+
+DEFAULT_PATH = Path(click.get_app_dir("brain")) / "brain.json"
+SHOWN_PATH = os.environ.get("BRAIN_FILE") or str(DEFAULT_PATH)
+SHOWN_PATH = SHOWN_PATH.replace(os.path.expanduser("~") + os.sep, "~" + os.sep)
 
 
 def installed_models(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
@@ -2512,7 +2722,7 @@ def installed_models(context: click.Context, option: click.Parameter, begun: str
 
 
 SETTINGS = (
-    ("brain", "BRAIN_FILE", "FILE", "The brain file to use."),
+    ("brain", "BRAIN_FILE", "FILE", f"The brain file, else {SHOWN_PATH}."),
     ("model", "BRAIN_MODEL", "NAME", "The model to talk to."),
     ("host", "OLLAMA_HOST", "ADDRESS", "Where Ollama listens."),
 )
@@ -2544,7 +2754,7 @@ def settings(function: Any) -> Any:
 def brain_path(context: click.Context) -> Path:
     """Return the brain file in use, behind symlinks."""
     named = context.meta.get("brain.brain")
-    path = Path(named) if named else Path(click.get_app_dir("brain")) / "brain.json"
+    path = Path(named) if named else DEFAULT_PATH
     try:
         path = path.expanduser().resolve()
         if path.is_symlink():  # Python 3.13 resolves even a loop
@@ -2615,16 +2825,21 @@ def chat(
     session = Session(path, host, context.meta.get("brain.model"))
     session.off_record = off_record
     stop_on_signals()
-    if message:
-        return show_turn(session, one_message(" ".join(message)))
-    interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    if interactive:
-        say("Ctrl-D or bye to leave, /help for more.", dim=True)
-    sleep_now, code = converse(session, interactive, functools.partial(obey, context))
+    interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
+    if interactive and not path.exists() and not off_record:
+        say(f"What you say will be kept in {path}.", dim=True)
+    try:
+        make_ready(session, interactive)
+        if message:
+            return show_turn(session, one_message(" ".join(message)))
+        if interactive:
+            say("Ctrl-D or bye to leave, /help for more.", dim=True)
+        sleep_now, code = converse(session, interactive, functools.partial(obey, context))
+    finally:
+        if session.unsaved:
+            keep_turns(session)
     if off_record:
         context.exit(code)
-    if session.unsaved:
-        keep_turn(session)
     waiting = sum(map(is_turn, read_brain(path)["short_term"]))
     if waiting and session.alone:
         say(f"{counted(waiting, 'message')} wait for the next sleep.")
@@ -2694,6 +2909,8 @@ def sleep(context: click.Context, verbose: bool, quiet: bool) -> None:
     stop_on_signals()
     if path and any(map(is_turn, read_brain(path)["short_term"])):
         loaded = context.meta.get("brain.loaded")
+        if not loaded:
+            make_ready(Session(path, host_of(context), context.meta.get("brain.model")), False)
         context.exit(slept(context, path, loaded, quiet, verbose))
     elif path and not quiet:
         say("Nothing to sleep on: no new messages.")
@@ -2703,7 +2920,6 @@ def slept(
     context: click.Context, path: Path, model: Model | None, quiet: bool, verbose: bool
 ) -> int:
     """Sleep on the brain at path and report; return the exit code."""
-    hidden = quiet or not is_screen(sys.stderr) or context.find_root().color is False
     with lock(beside(path, ".sleep.lock"), 0) as held:
         if not held:
             say("Another sleep is at work on this brain already.")
@@ -2715,9 +2931,7 @@ def slept(
                 model = Model(host, choose_model(host, context.meta.get("brain.model")))
                 with sign_of_life(f"{model.name} is waking up"):
                     load(model)
-            with click.progressbar(
-                length=night.messages, label="Sleeping", width=16, file=sys.stderr, hidden=hidden
-            ) as bar:
+            with progress("Sleeping", night.messages, quiet) as bar:
                 sleep_on(path, model, date.today(), bar.update, night)
         except OllamaError as err:
             night.failure = err
@@ -2994,11 +3208,15 @@ def why(session: Session) -> None:
 def stop_on_signals() -> None:
     """Turn HUP and TERM into Stopped, so that what was said is saved before the end."""
 
+    numbers = [getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]
+
     def stop(number: int, frame: object) -> None:
+        for other in numbers:  # a closed terminal sends more than one
+            signal.signal(other, signal.SIG_IGN)
         raise Stopped(number)
 
-    for name in {"SIGHUP", "SIGTERM"} & set(dir(signal)):
-        signal.signal(getattr(signal, name), stop)
+    for number in numbers:
+        signal.signal(number, stop)
 
 
 def main() -> None:

@@ -246,7 +246,9 @@ def test_bye_with_no_sleep(terminal, ollama, brain_file):
 
 def test_without_ollama_a_terminal_keeps_what_is_typed(terminal, brain_file, closed_port):
     session = terminal("chat")
-    talk(session, ("My name is Sam", str(closed_port)))
+    session.expect(str(closed_port))
+    session.expect("> ")
+    session.line("My name is Sam")
     session.expect("> ")
     session.line("I like tea")
     session.expect("> ")
@@ -337,9 +339,9 @@ def test_the_layout_of_a_session(run, ollama, brain_file):
 
 # trial C17: a chat left open past midnight
 def test_midnight(terminal, ollama, brain_file, env_at):
-    session = terminal("chat", "--no-sleep", env=env_at("2026-12-01 23:59:59"))
+    session = terminal("chat", "--no-sleep", env=env_at("2026-12-01 23:59:55"))
     talk(session, ("Hello", "I see."))
-    ollama.wait(lambda: False, 1.1)
+    ollama.wait(lambda: False, 5.1)
     talk(session, ("And now?", "I see."))
     session.expect("> ")
     assert "Tuesday 1 December 2026" in last(ollama, 0)
