@@ -987,9 +987,6 @@ def cold_memories(path: Path) -> dict[str, Entry]:
     return found
 
 
-CACHES: tuple[str, ...] = ()  # endings of the files beside the brain that can be made again
-
-
 def said_in(entry: object) -> str:
     """Return all that an entry of the brain or of a conversation says, as one text."""
     texts = entry if isinstance(entry, dict) else {"user": entry}
@@ -1005,9 +1002,10 @@ def erase_beside(path: Path, fact: str) -> None:
     if len(kept) < len(lines):
         replace_file(cold_path(path), b"\n".join(kept))
     for ending in CACHES:
-        beside(path, ending).unlink(missing_ok=True)
+        remove(path.with_suffix(ending))
 
 
+CACHES = (".vectors", ".cold.index")  # files beside the brain that can be made again
 SLEPT_LINE = re.compile(rb'\{"day": "([\d-]{10})", "reason": "slept"')
 
 
@@ -2612,7 +2610,7 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     except BrainError as err:
         if not failed and not session.alone:
             err.show()
-        if interactive and isinstance(err, NoModel) and not session.off_record:
+        if interactive and isinstance(err, NoModel):
             jot(session, message)
         return 0 if interactive else err.exit_code
     return failed
@@ -2621,7 +2619,10 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
 def go_alone(session: Session) -> None:
     """Go on without a model, and say so once."""
     if not session.alone:
-        say("Going on as a notebook: what you type is kept for the next sleep.")
+        kept = (
+            "nothing is kept" if session.off_record else "what you type is kept for the next sleep"
+        )
+        say(f"Going on as a notebook: {kept}.")
     session.alone = True
 
 
@@ -2713,12 +2714,10 @@ SHOWN_PATH = SHOWN_PATH.replace(os.path.expanduser("~") + os.sep, "~" + os.sep)
 def installed_models(context: click.Context, option: click.Parameter, begun: str) -> list[str]:
     """Return the models below Ollama's own folder that begin so, for the TAB key."""
     folder = Path(os.environ.get("OLLAMA_MODELS") or "~/.ollama/models").expanduser()
-    found = []
-    for place in (folder / "manifests").glob("*/*/*/*"):
-        host, owner, name, tag = place.parts[-4:]
-        parts = [*([] if host == "registry.ollama.ai" else [host]), owner, name]
-        found.append(f"{'/'.join(parts).removeprefix('library/')}:{tag}")
-    return sorted(name for name in found if name.startswith(begun))
+    places = (folder / "manifests").glob("registry.ollama.ai/*/*/*")
+    names = ("/".join(place.parts[-3:-1]) + f":{place.name}" for place in places)
+    known = sorted(name.removeprefix("library/") for name in names)
+    return [name for name in known if name.startswith(begun)]
 
 
 SETTINGS = (

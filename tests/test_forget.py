@@ -177,8 +177,11 @@ def test_erase_leaves_no_trace_in_any_file(run, brain_file):
     lines = [json.dumps({"day": ago(1), "reason": why, "entry": one}) for why, one in gone]
     store = brain_file.with_suffix(".cold.jsonl")
     store.write_text("\n".join([*lines, "mine", '{"entry": {"user": "Bo is to']))
+    cache = brain_file.with_suffix(".vectors")  # can be made again, and may tell
+    cache.write_text("Bo")
     done = run("forget", "Bo", "--erase", "--yes", check=0)
     assert "2 messages" in done.stderr
+    assert not cache.exists()
     for path in brain_file.parent.glob("brain.*"):
         assert not re.search(r"\bBo\b", path.read_text())
     kept = read(brain_file)["short_term"]
