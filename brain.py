@@ -2258,12 +2258,14 @@ def forget_memory(path: Path, memory: Entry, erase: bool, moment: datetime) -> i
         brain["long_term"] = kept
         if mentions(str(brain.get("summary")), fact):
             del brain["summary"]
+        turns, now = brain["short_term"], moment.isoformat(timespec="seconds")
         if not erase:
-            gone = {**memory, "at": moment.isoformat()}
+            just = any(turn["at"] == now for turn in turns if is_turn(turn) and "at" in turn)
+            at = moment if just else moment - timedelta(seconds=1)  # as turns have no fractions
+            gone = {**memory, "at": at.isoformat()}
             gone.pop("cold", None)
             append_cold(path, moment.date(), [("forgotten", gone)])
             return 0
-        turns = brain["short_term"]
         brain["short_term"] = [turn for turn in turns if not mentions(said_in(turn), fact)]
         erase_beside(path, fact)
         return len(turns) - len(brain["short_term"])
@@ -2320,15 +2322,19 @@ def prepare(session: Session) -> Model:
 
 
 def go_by(session: Session, brain: Brain) -> None:
-    """Go by the brain as the file has it now; what left it leaves the conversation too."""
+    """Go by the brain as the file has it now; what left it leaves the conversation too.
+
+    A wording that another took the place of did not leave.
+    """
     old, now = session.brain["long_term"], brain["long_term"]
     session.index = session.index if now == old else None
     session.brain = brain
-    there = {memory["memory"] for memory in filter(is_memory, now)}
-    if gone := {memory["memory"] for memory in filter(is_memory, old)} - there:
-        turns = session.turns
-        session.turns = [t for t in turns if not any(mentions(said_in(t), fact) for fact in gone)]
+    before, there = ({one["memory"] for one in filter(is_memory, some)} for some in (old, now))
+    if left := before - there:
         session.start, session.system, session.told = 0, "", None
+        new = build_index([{"memory": text} for text in there - before])
+        gone, turns = [text for text in left if not candidates(text, new)], session.turns
+        session.turns = [t for t in turns if not any(mentions(said_in(t), fact) for fact in gone)]
 
 
 def recall(session: Session, message: str, today: date) -> list[str]:
@@ -2876,6 +2882,8 @@ def obey(context: click.Context, session: Session, line: str) -> None:
     finally:  # the yes to one command is no yes to the next
         context.meta.clear()
         context.meta.update(settings_before)
+        with contextlib.suppress(BrainError):
+            go_by(session, read_brain(session.path))
 
 
 IN_A_SESSION = ("memories", "remember", "forget", "sleep")  # commands, with a slash before them

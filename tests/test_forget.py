@@ -137,9 +137,13 @@ def test_sleep_does_not_learn_it_from_older_turns(run, ollama, brain_file):
     assert texts(brain_file) == [moved]
     assert "(dropped: forgotten)" in done.stderr
     assert not ollama.chats  # nor is it summed up
-    write(brain_file, [turn_at("I have a dog named Bo", -5)], [])  # mentioned again
+    run("chat", "I have a dog named Bo", check=0)  # mentioned again, in the next moment
     run("sleep", check=0)
-    assert texts(brain_file) == ["User's dog is Bo"]
+    assert texts(brain_file) == [moved, "User's dog is Bo"]
+    run("chat", "I have a dog named Bo", check=0)
+    run("forget", "Bo", "-y", check=0)
+    run("sleep", check=0)
+    assert texts(brain_file) == [moved]
 
 
 # a line that somebody wrote, without the moment: the whole day counts
@@ -204,6 +208,21 @@ def test_a_faded_memory_can_be_erased(run, brain_file):
     run("forget", "soup", "--erase", "-y", check=0)
     assert cold(brain_file) == []
     assert list(strengths(brain_file)) == ["User likes tea"]
+
+
+# a sleep that finds better words takes nothing out of the talk
+def test_a_better_wording_is_not_forgotten(run, start, ollama, brain_file):
+    write(brain_file, [turn("I love hiking in the mountains")], [aged("User likes hiking")])
+    ollama.default_answer = model(hiking="User loves hiking in the mountains")
+    chat = start("chat", "--no-sleep", stdin=-1)
+    for text in ("hi", "Where do I hike?"):
+        chat.stdin.write(text.encode() + b"\n")
+        chat.stdin.flush()
+        assert chat.stdout.readline() == b"I see.\n"
+        asked = sent(ollama)
+        run("sleep", check=0)
+    assert "I love hiking" in asked
+    assert "- User loves hiking in the mountains" in asked  # the system message has the new one
 
 
 # --- In a session -------------------------------------------------------------
