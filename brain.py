@@ -2622,20 +2622,15 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     return failed
 
 
-def go_alone(session: Session) -> None:
-    """Go on without a model, and say so once."""
+def jot(session: Session, message: str = "") -> None:
+    """Go on without a model, said once, and answer message from memory alone."""
     if not session.alone:
         kept = (
             "nothing is kept" if session.off_record else "what you type is kept for the next sleep"
         )
         say(f"Going on as a notebook: {kept}.")
     session.alone = True
-
-
-def jot(session: Session, message: str) -> None:
-    """Answer from memory alone where there is no model; what is typed is kept as ever."""
-    go_alone(session)
-    for text in recall(session, message, date.today()):
+    for text in recall(session, message, date.today()) if message else []:
         say(f"- from memory: {text}")
 
 
@@ -2643,9 +2638,9 @@ def jot(session: Session, message: str) -> None:
 
 
 def progress(label: str, length: int, hidden: bool = False) -> Any:
-    """Return a progress bar on stderr, hidden where a line can't be written over."""
+    """Return a progress bar on stderr, for 40 columns; hidden where it can't be redrawn."""
     hidden |= not is_screen(sys.stderr) or click.get_current_context().color is False
-    shape: dict[str, Any] = {"label": label, "width": 16, "file": sys.stderr}
+    shape: dict[str, Any] = {"label": label, "width": 10, "file": sys.stderr}
     return click.progressbar(length=length, hidden=hidden, **shape)
 
 
@@ -2707,7 +2702,7 @@ def make_ready(session: Session, asks: bool) -> None:
     except OllamaError as err:
         err.show()
     if asks:
-        go_alone(session)
+        jot(session)
 
 
 # --- Commands ----------------------------------------------------------------
