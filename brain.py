@@ -752,7 +752,7 @@ def parse_brain(data: bytes, path: Path) -> Brain:
         brain = json.loads(text, object_pairs_hook=unique)
         problem = "" if isinstance(brain, dict) else "it does not hold an object {...}"
     except UnicodeDecodeError as err:
-        text, problem = data[: err.start].decode(), f"byte {err.start + 1} is not UTF-8"
+        text, problem = err.object[: err.start].decode(), f"byte {err.start + 1} is not UTF-8"
         at = len(text)
     except KeyError as err:
         at, problem = duplicate_place(text, err.args[0]), f"the key {err} stands twice"
@@ -1092,7 +1092,7 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
     """
     import requests
 
-    held = bytearray()
+    held, blank = bytearray(), 0
     try:
         with contextlib.closing(reach(host, path, body)) as response:
             good = response.status_code == 200
@@ -1103,13 +1103,15 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
                     for line in lines:
                         if line.strip():
                             yield answer_line(host, line, body)
-                if len(held) > (LINE_BYTES_MAX if good else ERROR_BYTES_MAX):
+                        else:
+                            blank += 1
+                if blank > 1000 or len(held) > (LINE_BYTES_MAX if good else ERROR_BYTES_MAX):
                     break
             if not good:
                 raise refusal(host, response.status_code, held, body)
             if held.strip():
                 yield answer_line(host, held, body)
-    except (requests.RequestException, OSError, UnicodeError) as err:
+    except (requests.RequestException, OSError, ValueError) as err:
         raise unreachable(host, err) from err
 
 
@@ -1128,6 +1130,8 @@ def unreachable(host: str, err: Exception) -> OllamaError:
     text = str(err)
     if "Read timed out" in text:
         return OllamaError(f"Ollama at {host} was silent for {READ_SECONDS} seconds.", AGAIN)
+    if "BadStatusLine" in text:
+        return refusal(host, 0, bytearray(), None)
     if "roxy" in text:
         return NoModel(f"The proxy blocks the way to {host}.", "Put it into NO_PROXY.")
     if re.search("Max retries|establish|resolve|timed out|label|URL", text):
@@ -1238,7 +1242,7 @@ def window_of(value: object) -> int:
 def listed(host: str, path: str) -> list[Entry]:
     """Return the models that /api/tags or /api/ps lists."""
     models = whole(host, path).get("models")
-    return [one for one in models or [] if isinstance(one, dict)]
+    return [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []
 
 
 def same_name(one: object, other: str) -> bool:

@@ -73,6 +73,8 @@ class Reply:
     error: object = None  # a str, or a dict to be nested as JSON text
     raw: bytes | None = None  # the body as it is
     content_type: str = "text/html"  # of raw
+    wire: bytes = b""  # sent as it is, in place of status, headers and body
+    wire_endless: bytes = b""  # repeated after it until the client leaves
     redirect: str = ""  # a Location
     empty_body: bool = False
     headers: dict = field(default_factory=dict)
@@ -185,6 +187,12 @@ def minimal(schema, root=None):
     if kind == "string":
         return "x" * schema.get("minLength", 0)
     return {"boolean": False, "null": None}.get(kind, schema.get("minimum", 0))
+
+
+def loads(raw):
+    """Return the value of JSON text, half characters replaced, as Go does it."""
+    text = json.dumps(json.loads(raw), ensure_ascii=False)
+    return json.loads(text.encode("utf-8", "replace"))
 
 
 def shape_problem(messages):
@@ -456,7 +464,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             raw = self.rfile.read(length)
             with contextlib.suppress(ValueError):
-                self.record.body = json.loads(raw)
+                self.record.body = loads(raw)
             self.fake.requests.append(self.record)
             self.respond(path, raw)
         except (Gone, ConnectionError):
@@ -490,7 +498,7 @@ class Handler(BaseHTTPRequestHandler):
         if not raw:
             raise Refused(400, "missing request body")
         try:
-            body = json.loads(raw)
+            body = loads(raw)
         except ValueError as error:
             raise Refused(400, f"invalid character: {error}") from error
         if not isinstance(body, dict):
@@ -544,7 +552,12 @@ class Handler(BaseHTTPRequestHandler):
         """Answer with reply's fault where that takes the place of the whole answer."""
         self.pause(reply.delay_headers)
         more = reply.headers
-        if reply.redirect:
+        if reply.wire:
+            self.wfile.write(reply.wire)
+            while reply.wire_endless and not self.gone():
+                self.wfile.write(reply.wire_endless)
+            self.close_connection = True
+        elif reply.redirect:
             self.answer(b"", 307, Location=reply.redirect, **more)
         elif reply.raw is not None or reply.empty_body:
             self.answer(reply.raw or b"", reply.status, reply.content_type, **more)
