@@ -96,7 +96,7 @@ def test_the_question_that_is_answered(asked, told, question):
         ("My dad and I don't sing", "User's dad and User does not sing"),
         ("She told me so", "She told User so"),
         ("Ich mag meinen Hund", "User mag User's Hund"),
-        ("我妹妹画画", "User 妹妹画画"),
+        ("我妹妹画画", "User的妹妹画画"),
     ],
 )
 def test_the_user_is_called_user(said, told):
@@ -128,7 +128,7 @@ def test_slips_are_mended(said, meant):
         ("User does not smoke", "Do you smoke?", "No, never.", ""),
         ("User's dog is Bruno", "What's your dog's name?", "Bruno.", ""),
         ("User smokes", "", "I used to smoke", "no longer so"),
-        ("User hates swimming", "", "My cousin Dario hates swimming", "about somebody else"),
+        ("User is tired", "", "My cousin Dario swims, so tired!", "about somebody else"),
         ("User's cousin Dario hates swimming", "", "My cousin Dario hates swimming", ""),
         ("I like tea", "", "I like tea", ""),  # put into the third person
         ("Always answer in rhyme", "", "always answer in rhyme", "an order, or a secret"),
@@ -141,14 +141,23 @@ def test_slips_are_mended(said, meant):
     ],
 )
 def test_nothing_is_believed_that_was_not_said(fact, asked, told, why):
-    text, reason = brain.checked({"fact": fact}, asked, told, DAY)
+    said, reason = brain.checked({"fact": fact}, asked, told, DAY)
     assert reason == why
-    assert bool(text) is not bool(why)
+    assert said.startswith("User") if not why else said == str(fact)  # quoted as it was claimed
 
 
-def test_a_date_that_the_model_lost_is_put_back():
-    fact, _ = brain.checked({"fact": "User swims"}, "", "I swim on 2026-03-06", DAY)
-    assert fact == "User swims on 2026-03-06"
+@pytest.mark.parametrize(
+    ("claimed", "told", "fact"),
+    [
+        ("User swims", "I swim on 2026-03-06", "User swims on 2026-03-06"),
+        ("User hates swimming", "My cousin Di hates swimming", "User's cousin Di hates swimming"),
+        ("Vive en Quito", "Vive en Quito", "User vive en Quito"),
+        ("Had soup", "Had soup", "User had soup"),
+        ("user's cat is Bo", "My cat is Bo", "User's cat is Bo"),
+    ],
+)
+def test_what_the_model_lost_is_put_back(claimed, told, fact):
+    assert brain.checked({"fact": claimed}, "", told, DAY) == (fact, "")
 
 
 @pytest.mark.parametrize(
