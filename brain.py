@@ -1375,13 +1375,9 @@ WEEKDAYS = """monday|montag|lundi|lunes|segunda-feira|lunedì|(?:周|星期)一|
 MONTHS = """jan(?:uar\\w*|vier|eiro)?|enero|gennaio feb\\w*|fév(?:rier)?|fevereiro mar(?:ch|ço|zo|s)|märz a[bpv]r(?:ile?)? ma(?:i|y|io|yo|ggio)
     jun[ei]?|jun[ih]o|juin|giugno jul[yi]?|jul[ih]o|juillet|luglio aug(?:ust)?|agosto|août sept?|se[pt]t?i?embr?[eor]* o[cku]t|o[cku]?t\\w*b\\w*
     nov|nov\\w*mb\\w* d[eéi][cz]|d[eéi][cz]\\w*mb\\w*""".split()
-UNITS = {
-    "d": "days?|tage?n?|jours?|días?|dias?|giorn[oi]|天|日間?(?=[前後])",
-    "w": "week(?:s|ends?)?|wochen?(?:ende)?|semaines?|semanas?|settiman[ae]|个?星期|[周週][末間]?",
-    "m": "months?|monate?n?|mois|mes(?:es)?|mês|mes[ei]|个?月|[かヶ]月",
-    "y": "years?|jahre?n?|ans?|années?|años?|anos?|ann[oi]|年",
-}
-UNIT = "|".join(f"(?P<{unit}>{forms})" for unit, forms in UNITS.items())
+UNIT = either(r"""(?P<d>days?|tage?n?|jours?|días?|dias?|giorn[oi]|天|日間?(?=[前後]))|(?P<w>week(?:s|ends?)?|wochen?(?:ende)?|semaines?|semanas?
+    |settiman[ae]|个?星期|[周週][末間]?)|(?P<m>months?|monate?n?|mois|mes(?:es)?|mês|mes[ei]|个?月|[かヶ]月)|(?P<y>years?|jahre?n?|ans?|années?|años?
+    |anos?|ann[oi]|年)""")
 NEXT = "next|coming|nächste[mnrs]?|kommende[mnrs]?|prochaine?|próxim[oa]|prossim[oa]|que viene|que vem|下个?|明(?=年)|来(?=[週月年])"
 LAST = "last|letzte[mnrs]?|vergangene[mnrs]?|derni[eè]re?|pass?ad[oa]|scors[oa]|上个?|去(?=年)|先(?=[週月])"
 THIS = "this|diese[mnrs]?|cette|ce|est[ea]|quest[oa]|这个?|今(?=[週月年])"
@@ -1409,7 +1405,7 @@ LED = r"\b(?:since|until|till|by|before|after|about|from|for|of|on|in|at|to|the)
 
 def shifted(day: date, count: int, match: re.Match[str]) -> str:
     """Return the day, month or year that lies count of the unit in match away from day."""
-    unit = next(unit for unit in UNITS if match[unit])
+    unit = next(unit for unit in "dwmy" if match[unit])
     if unit in "dw":
         return (day + timedelta(count * (7 if unit == "w" else 1))).isoformat()
     months = day.year * 12 + day.month - 1 + count * (12 if unit == "y" else 1)
@@ -1467,9 +1463,9 @@ def calendar_day(match: re.Match[str], day: date) -> str:
     return ""
 
 
-NEAR = [(row, lambda _, day, n=n: str(day + timedelta(n))) for n, row in NEAR_DAYS.items()]
 DATES: Swaps = [  # a phrase, and the date that it means
-    *(*NEAR, (COUNTED, counted_off), (WEEKDAY, weekday), (SPAN, named_span)),
+    *((row, lambda _, day, n=n: str(day + timedelta(n))) for n, row in NEAR_DAYS.items()),
+    *((COUNTED, counted_off), (WEEKDAY, weekday), (SPAN, named_span)),
     (rf"(?:the )?{DAY}(?: of| de| d')? ?{MONTH}{YEAR}", calendar_day),
     (rf"(?!(?-i:ma)){MONTH} ?{DAY}{YEAR}", calendar_day),
 ]
@@ -1502,9 +1498,8 @@ def with_dates(text: str, day: date) -> str:
 LETTER = r"[^\W\d_\u3040-\u30ff\u3400-\u9fff]"  # of a script that writes spaces between words
 SENTENCE = r"(?<=[.!?。！？])\s+|(?<=[。！？])(?=\w)|\n+"  # between two sentences
 PLAY = either(r"""let'?s (?:play|pretend)|pretend|role-?play|imagine|suppose you|act as|you are (?:a|an|the) .{0,40} i'?a?m (?:a|an|the)\b
-    |once upon a time|in my (?:novel|story|script|dream)|spielen wir|lass uns spielen|stell dir vor|es war einmal|jouons|imagin(?:e|ons)|on joue
-    |il était une fois|juguemos|imagina|érase una vez|vamos (?:jogar|brincar)|faz de conta|era uma vez|giochiamo|facciamo finta|immagina|c'era una volta
-    |假装|扮演|我们来玩|想象|从前""")
+    |once upon a time|in my (?:novel|story|script|dream)|spielen wir|stell dir vor|es war einmal|jouons|imagin(?:e|ons|a)|il était une fois|juguemos
+    |érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|immagina|c'era una volta|假装|扮演|从前""")
 ASIDE = r"\((?:real life|irl|ooc|out of character|btw|by the way)\W+([^)]+)\)"  # from inside a game
 TASK = either(r"""translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?|tradu(?:is|ce|zca|za|z|ci|zir)|corrig[ea]|correggi
     |resum[ea]|riassumi|翻译|把.{0,12}翻译|改正|总结""")
@@ -1518,16 +1513,16 @@ NOT_REAL = either(r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|\bwould hav
     |te (?:llam[oa]|llamaré|chamo)|ti chiamo|叫你|你叫|gleich (?:wieder|zurück)|je reviens|(?:ahora|ya) vuelvo|já volto|torno subito|马上回来
     |^\W*(?:i )?(?:don'?t know|dunno|not sure|no idea|weiß nicht|keine ahnung|je ne sais pas|no sé|não sei|non so)\W*$|不知道|ください|教えて""")
 ASKS = either(r"""what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|right|was|wer|wo|wann|warum|wie
-    |kann|kannst|soll|hast|qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|podes|che|chi|dove
-    |perché|come|puoi|什么|怎么""")
+    |kannst?|soll|hast|qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|che|chi|dove|come|puoi
+    |什么|怎么""")
 SMALL_TALK = terms("""hi hello hey hiya there good morning evening night afternoon day bye see later thanks thank thx so very much lot cheers ok okay k
-    cool great nice lol haha hahaha hehe wow yes yeah yep yup sure no nope please fine hm hmm well oh ah right you sounds maybe perhaps really guten
-    morgen tag abend hallo danke dir schön bitte ja nein gut super bonjour salut merci beaucoup oui non bien d'accord hola buenos buenas tardes noches
-    gracias vale si sí jaja oi olá bom boa dia noite tarde obrigado obrigada sim não ciao buongiorno grazie mille prego sì 你好 谢谢 谢谢你 好 好的 好啊
-    嗯 再见 哈哈 こんにちは ありがとう はい""")
-TAKE_BACK = either(r"""^\W*(?:(?:please|actually|oh|no|sorry|never mind|bitte|por favor)\W+)*(?:(?:forget|ignore|delete|erase) (?:that|this|it|what
-    |everything)|(?:don'?t|do not) (?:remember|save|store|keep|note)|vergiss (?:das|es|was)|oublie|olv[ií]d[ae]|esque[cç][ea]|dimentica|别记|忘[了掉记]
-    |忘れて)|(?:scratch|forget|strike) that\W*$""")
+    cool great nice lol haha wow yes yeah yep yup sure no nope please fine hm hmm well oh ah right you sounds maybe perhaps really guten morgen tag abend
+    hallo danke dir schön bitte ja nein gut super bonjour salut merci beaucoup oui non bien d'accord hola buenos buenas tardes noches gracias vale si sí
+    jaja oi olá bom boa dia noite tarde obrigado obrigada sim não ciao buongiorno grazie mille prego sì 你好 谢谢 谢谢你 好 好的 好啊 嗯 再见 哈哈
+    こんにちは ありがとう はい""")
+TAKE_BACK = either(r"""^\W*(?:(?:please|actually|oh|no|sorry|never mind|bitte|por favor)\W+)*(?:(?:forget|ignore|delete) (?:that|this|it|what|everything)
+    |(?:don'?t|do not) (?:remember|save|store|keep|note)|vergiss|oublie|olv[ií]d[ae]|esque[cç][ea]|dimentica|别记|忘[了掉记]|忘れて)|(?:scratch|forget
+    |strike) that\W*$""")
 OFFER = either(r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|want me|do you want (?:me )?to|have you (?:thought|considered|tried)
     |did you ever think|how about|what about|why not|why don't you)\b|soll ich|möchtest du|willst du|veux-tu|tu veux|quieres que|te gustaría
     |quer(?:es)? que|vuoi che|ti va|要不要|想不想""")
@@ -1611,15 +1606,12 @@ PERSONS: Swaps = [  # the first person, and what takes its place, in this order
     (r"\b(?:my|mine|our|ours)\b", "User's"),
     (r"\b(?:I|me|myself|we|us)\b", "User"),
 ]
-ELSEWHERE: Swaps = [  # the same in other languages
-    (row.split(" = ")[0], row.split(" = ")[1].replace("_", " "))
-    for row in rf"""\bich (?!habe)(\w+[dt])e\b = User \1et;\bich (?!habe)(\w+)e\b = User \1t;我们?的|我(?=[们家]?[妈爸爷奶姐妹哥弟儿女])|私の = User的
-    \b(?:mein(?:e[nmrs]?)?|mon|ma|mes|mis?|(?:[oa]s? )?(?:meus?|minhas?)|(?:il |la |i |le )?mi(?:[oae]|ei))(?= {LETTER}) = User's
-    \b(?:ich bin|bin ich)\b = User ist;\b(?:ich habe?|habe? ich)\b = User hat;\bje suis\b = User est;\byo soy\b = User es;\beu sou\b = User é
-    \bio sono\b = User è;\bj'ai\b = User a;\bj' = User_;меня зовут = User зовут;(?<!{LETTER})(?:ich|je|yo|eu|io|я|我们?|私)(?!{LETTER}) = User""".replace(
-        "\n    ", ";"
-    ).split(";")
-]
+ELSEWHERE = rf"""\bich (?!habe)(\w+[dt])e\b = User \1et;\bich (?!habe)(\w+)e\b = User \1t;我们?的|我(?=[们家]?[妈爸爷奶姐妹哥弟儿女])|私の = User的
+    ;\b(?:(?:mein|unser)(?:e[nmrs]?)?|mon|ma|mes|notre|mis?|nuestr[oa]s?|(?:[oa]s? )?(?:meus?|minhas?|noss[oa]s?))(?= {LETTER}) = User's
+    ;\b(?:il |la |i |le )?(?:mi[oae]|miei|nostr[oaie])(?= {LETTER}) = User's;\b(?:ich bin|bin ich|wir sind)\b = User ist
+    ;\b(?:ich habe?|habe? ich|wir haben)\b = User hat;\bje suis\b = User est;\byo soy\b = User es;\beu sou\b = User é;\bio sono\b = User è
+    ;\bj'ai\b = User a;\bj'(\w) = User \1;меня зовут = User зовут;(?<!{LETTER})(?:ich|wir|je|nous|yo|nosotros|eu|nós|io|noi|я|мы|我们?|私)(?!{LETTER}) = User"""
+OTHERS: Swaps = re.findall(r"([^;\n]+?) = ([^;\n]+)", ELSEWHERE)
 ENGLISH = either(r"""\b(?:(?-i:I)|the|and|my|i'm|is|was|have|with|of|at|for|not|don't|can't|from|are|we|but|love|like|hate|got|just|used|i've|never|work
     |live|our|had|an|to|that|they|she|it|you|his|them|been|play|want|need|feel|think|eat|drink|study)\b""")
 
@@ -1632,14 +1624,14 @@ def third_person(text: str) -> str:
     >>> third_person("Ich wohne mit meinem Bruder in Ulm")
     "User wohnt mit User's Bruder in Ulm"
     """
-    for first, instead in PERSONS if re.search(ENGLISH, text) else ELSEWHERE:
+    for first, instead in PERSONS if re.search(ENGLISH, text) else OTHERS:
         text = re.sub(first, instead, text, flags=re.I)
     return text
 
 
 CORRECTION = either(r"""[\s,.;!—–-]+(?:no,? wait|wait,? no|no,? sorry|sorry|scratch that|i mean|i meant|make that|or rather|(?:actually,? )?(?:no|nein|non
     |não)(?=[,.!])|nein,? warte|ich meine|non,? attends|no,? espera|digo|quer dizer|anzi)[\s,.:!]+(?:it's )?(?:(?:on|in|at|am|en|em|a|le|el
-    |il) )?([\w-]+)(?!'s| is| was| ha| do)""")
+    |il) )?([\w-]+)\b(?!'s| is| was| ha| do)""")
 
 
 def slip_kind(word: str) -> str:
@@ -1657,8 +1649,8 @@ def corrected(text: str) -> str:
     found = re.search(CORRECTION, text)
     before, kind = (text[: found.start()], slip_kind(found[1])) if found else ("", "")
     slips = [one for one in re.finditer(r"[\w'-]+", before) if kind and slip_kind(one[0]) == kind]
-    if not found or not slips:
-        return text
+    if not found or not slips or slips[-1].start() < ("name" in kind):
+        return text  # a question's first word is no name
     return before[: slips[-1].start()] + found[1] + before[slips[-1].end() :] + text[found.end() :]
 
 
@@ -1689,16 +1681,14 @@ def claims_in(answer: str) -> list[Entry]:
 
     Raises Unusable where the answer is something else.
     """
-    claims: Any = None
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(answer)
-        claims = found.get("facts") if isinstance(found, dict) else found
-    if claims is None:
-        parts = re.findall(r'\{[^{}]*"fact"[^{}]*\}', answer)
-        claims = [json.loads(part, strict=False) for part in parts] or None
-    if not isinstance(claims, list):
-        raise Unusable("The model's answer could not be read.", "Another --model may do better.")
-    return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
+    parts = ",".join(re.findall(r'\{[^{}]*"fact"[^{}]*\}', answer))
+    for text in (answer, f"[{parts}]" if parts else ""):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(text, strict=False)
+            claims = found.get("facts") if isinstance(found, dict) else found
+            if isinstance(claims, list):
+                return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
+    raise Unusable("The model's answer could not be read.", "Another --model may do better.")
 
 
 FIRST_PERSON = r"\b(?:[Ii]ch|je|yo|eu|io|mein\w*|I|my|me)\b|\bj'|我|私|[?？]$"
@@ -1710,7 +1700,7 @@ USER_NAMES = either("""^(?:(?:the )?user(?= |')|o usu[áa]rio|a usu[áa]ria|el u
 OF_USER = r"User(?! ?(?:ha[st]|tiene|tem|a)\b| ?有|'|的)"  # not of what belongs to them
 NO_PRONOUN = r"(?i:\b(?:d[aeio]|en|em|el|l[ao]s?|il|un[ao]?|uma?|con|com|per|por|para|como|come|que|che|[ye])\b|[^\x00-\x7f])"  # its verbs do without
 THING = r"(?i:(?:el|la|los|las|il|lo|gli|le|i|os?|as?|un\w*|um\w*)\b(?! \d)|[\w-]+ (?:es|son|é|è|está|tiene|tem|ha)\b|[^\W是]+是|[^\Wは]+は)"
-KIN_SIGN = re.compile("[妈爸爷奶姐妹哥弟儿女孩]")
+KIN_SIGN = re.compile(r"[妈爸爷奶姐妹哥弟儿女孩]|(?<=[rs] )sons?\b")
 LIGHT = terms("name call live work like love year old nom nombre nome heisst not pas nicht nao")
 DATED = r"(?:\b(?:on|in|since|until|by|before|after) )?(?:the \w+ of )?\d{4}-\d\d(?:-\d\d)?"
 
@@ -1739,19 +1729,18 @@ def support(fact: str, source: str) -> float:
 
 def nearest(fact: str, parts: list[str]) -> str:
     """Return the part of a text that a fact comes from."""
-    return max(parts, key=lambda part: (support(fact, part), len(part)))
+    end = [*words(fact), ""][-2]
+    return max(parts, key=lambda part: (support(fact, part), end in words(part), len(part)))
 
 
-def tidied(claimed: str, asked: str, day: date) -> str:
+def tidied(claimed: str, asked: str, told: str, day: date) -> str:
     """Return the first sentence of what a model claims, about User and with its dates."""
     first = re.split(r"(?<=[\w)])[.!。！]\s+(?=\S)|(?<=。)", " ".join(clean(claimed).split()))[0]
     first = re.sub(rf"^{ASSENT}[,.] ", "", first.strip(" .!。;,\"'").replace("’", "'"))
     fact = with_dates(third_person(re.sub(USER_NAMES, "User", first)), day)
     lone = fact.split(" ")[0].casefold() in SAME_IN_THIRD  # "Had soup"
-    elsewhere = (
-        re.search(NO_PRONOUN, fact) and not re.search(ENGLISH, fact) and not re.match(THING, fact)
-    )
-    if asked or "User" in fact or not (lone or elsewhere):
+    elsewhere = re.search(NO_PRONOUN, told) and not re.search(ENGLISH, told)
+    if asked or "User" in fact or not (not re.match(THING, fact) if elsewhere else lone):
         return fact
     fact = f"User {fact[:1].lower()}{fact[1:]}"  # a language that needs no pronoun
     return re.sub(r"\bme\b", "se", re.sub(r"^User mi\b", "User si", fact))
@@ -1759,7 +1748,12 @@ def tidied(claimed: str, asked: str, day: date) -> str:
 
 def attributed(fact: str, sentence: str) -> str:
     """Return fact about the person whom its sentence is about, nothing where that is unclear."""
-    owner, verb = re.search(r"User(?:'s |的).*", sentence), re.escape([*fact.split(), "", ""][1])
+    first, verb = map(re.escape, [*fact.split(), "", ""][:2])
+    if "User" not in fact and (
+        named := re.search(rf"User's (?:[\w-]+ ){{1,3}}{first}\b", sentence)
+    ):
+        return named[0] + fact.removeprefix(fact.split()[0])
+    owner = re.search(r"User(?:'s |的).*", sentence)
     own = rf"User(?!'|的)|(?i:\b{verb}\b).*User(?:'s|的)"
     if not owner or not re.match(OF_USER, fact) or re.search(own, sentence):
         return fact
@@ -1772,7 +1766,7 @@ def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
     claimed = claim.get("fact") if isinstance(claim, dict) else None
     if not isinstance(claimed, str) or not claimed.strip():
         return str(claimed), "not a fact"
-    fact, story = tidied(claimed, asked, day), third_person(told)
+    fact, story = tidied(claimed, asked, told, day), third_person(told)
     clause = nearest(fact, re.split(r"[.!?。！？,;，；]|\b(?:but|aber|mais|pero|mas|ma)\b", story))
     if not asked:
         fact = attributed(fact, nearest(fact, re.split(SENTENCE, story)))
@@ -1787,6 +1781,7 @@ def doubt(fact: str, asked: str, told: str, clause: str) -> str:
     """Return why a fact is not what the user said of themselves, nothing where it is."""
     source, answer = f"{asked} {told} {third_person(told)}", words(told)
     given = words(source)
+    about = asked or "User" in fact or re.search(rf"{DATED}|[.!?] {GOES_ON}", f"{fact} {told}")
     short = (5 < len(fact) < 200 or not fact.isascii()) and len(fact.split()) <= 20
     of_kin = KIN.keys() & set(words(asked)) or KIN_SIGN.search(asked)
     others = re.match(OF_USER, fact) and of_kin and not KIN.keys() & set(words(fact))
@@ -1803,7 +1798,7 @@ def doubt(fact: str, asked: str, told: str, clause: str) -> str:
         "only the answer again": not fact.startswith("User") and asked and support(fact, told) == 1,
         "an order, or a secret": has_secret(fact)
         or re.match(rf"{NOD}{ORDER}\b|(?i:today is)", fact),
-        "not about the user": not (asked or "User" in fact or re.search(rf"[.!?] {GOES_ON}", told)),
+        "not about the user": not about,
         f"{strange} was not said": strange,
         "not what was said": support(fact, source) < 0.6 or not words(re.sub(DATED, "", fact)),
         "not what the user said": asked and not own and (instead or not re.match(YES_OR_NO, told)),
@@ -1817,7 +1812,7 @@ HEALTH = either("""allerg|asthma|diabet|cancer|depress|anxi|illness|disease|surg
     |blind|pregnan|disab|migraine|injur|过敏|アレルギー|怀孕|手术|病|krank|enferm|malad|doença|malatt""")
 FEELING = either(r"""died|dead|death|funeral|passed away|put down|miss(?:es)? (?:him|her|them)|divorc|bro(?:ke|ken) up|heartbroken|grie[fv]|cr(?:y|ying
     |ied)\b|devastated|lonely|fired|laid off|lost (?:\w+ |user's )?job|job was lost|job verloren|over the moon|overjoyed|thrilled|happiest|proud|expecting
-    |baby|marri|marry|engaged|wedding|gestorben|scheidung|muri|fallec|mort[oae]?\b|morreu|décéd|去世|离婚|结婚|死""")
+    |baby|marri|marry|heirat|casad[oa]|sposat|engaged|wedding|gestorben|scheidung|muri|fallec|mort[oae]?\b|morreu|décéd|去世|离婚|结婚|死""")
 WHO = either(r"""^User(?: is called| is named|'s name| is (?-i:[A-Z])\w+$| is \d| is [\w-]+ years old| is (?:married|single|divorced|widowed)
     | (?:now )?lives?| hei(?:ß|ss)[et]| se llam[ao]| chama-se| se chama| s'appelle| si chiama| vive| lebt| wohn[et]| mora\b| habite| зовут| ?[叫住])
     |^User's \w+ (?:is|ist|est|es|é|è) (?-i:[A-Z])|(?:called|named|llama|chama|heißt|appelle|叫) ?(?-i:[A-Z\u3400-\u9fff])|\b(?:step|grand|god|half-)(?:mo
@@ -1843,10 +1838,8 @@ def extracted(notes: list[Entry], model: Model, today: date) -> tuple[list[Entry
     facts: dict[str, Entry] = {}
     dropped: Pairs = []
     day = notes[0]["day"]
-    tellings = (note["told"].strip() for note in notes)
-    told = re.sub(r"(?<=[^.!?。！？])\n", ". ", "\n".join(filter(None, tellings))).replace(
-        "\n", " "
-    )
+    tellings = "\n".join(note["told"] for note in notes)
+    told = " ".join(re.sub(r"(?<=\w)\s*\n", ". ", tellings.strip()).split())
     both = with_dates(f"{answered_question(notes[0]['asked'], told)}\n{told}", day)
     asked, answer, told = corrected(both).partition("\n")
     told = told if answer else "Yes"  # to the question as the answer has set it right
@@ -1858,11 +1851,11 @@ def extracted(notes: list[Entry], model: Model, today: date) -> tuple[list[Entry
         if asked and judged and all(why for _, why, _ in judged) and len(part.split()) < 9:
             said = f'User, asked "{asked}", said: {third_person(part)}'
             judged.append((said.rstrip("."), "", {}))  # no sentence, but the truth
-        dropped += [(why, claimed) for claimed, why, _ in judged if why]
-        for fact, level in [
-            (fact, claim.get("importance")) for fact, why, claim in judged if not why
-        ]:
-            start = start_strength(fact, part, level)
+        for fact, why, claim in judged:
+            if why:
+                dropped.append((why, fact))
+                continue
+            start = start_strength(fact, part, claim.get("importance"))
             facts[fact.casefold()] = new_memory(fact, start, day, today)
     return [*facts.values()], dropped
 
