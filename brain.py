@@ -1584,34 +1584,19 @@ def minable(said: str, asked: str) -> str:
     return "" if said_by_all and not answers else text
 
 
-CHANGED = "am=is,are=is,'m= is,'re= is,'ve= has,'d= would,'ll= will,have=has,haven't=hasn't,do=does,don't=does not,were=was,weren't=wasn't"
-THIRD = dict(pair.split("=") for pair in CHANGED.split(","))
 SAME_IN_THIRD = IRREGULAR.keys() - IRREGULAR.values() | terms("""was had did could can will would should must might may used meant
-    understood quit put cut hit hurt let set read hid""")
-
-
-def third(verb: str) -> str:
-    """Return an English verb of the first person in the third: "carry" is "carries"."""
-    low = verb.casefold()
-    if low in THIRD or low in SAME_IN_THIRD or low.endswith("ed") or not low.isalpha():
-        return THIRD.get(low, verb)
-    form = low + ("es" if re.search(r"(?:s|x|z|ch|sh|o)$", low) else "s")
-    return re.sub(r"(?<=[^aeiou])ys$", "ies", form)
-
-
-ADVERB = r"(?i:never|also|always|just|still|often|already|now|even|so|both|too|(?:real|usual|recent|current|final|actual|absolute|most|rare|hard|probab|on)ly)"
-PERSONS: Swaps = [  # the first person, and what takes its place, in this order
-    (r"\b(?:I|we)('m|'ve|'d|'ll|'re)\b", lambda m: "User" + THIRD[m[1].lower()]),
-    (rf"\b(?:I|we) ((?:{ADVERB} )*)([\w']+)", lambda m: f"User {m[1]}{third(m[2])}"),
-    (r"\b(?:my|mine|our|ours)\b", "User's"),
-    (r"\b(?:I|me|myself|we|us)\b", "User"),
-]
+    understood quit put cut hit hurt let set read hid and or but who with to in on for as""")
+ME = r"\b(?:I|we)((?>(?: (?:never|also|always|just|still|often|already|now|even|so|(?:real|usual|recent|current|final|actual|most|rare|hard|probab|on)ly))*))"
+# The first person, and what takes its place, in this order: in English, then elsewhere
+PERSONS = rf"""{ME}(?:'m|'re| am| are)\b = User\1 is;{ME}(?:'ve| have)\b = User\1 has;{ME}'d\b = User would;{ME}'ll\b = User will;{ME} do\b = User\1 does
+    ;{ME} haven't = User\1 hasn't;{ME} don't = User\1 does not;{ME} were\b = User\1 was;{ME} weren't = User\1 wasn't;{ME} (\w*[^aeiou\W])y\b = User\1 \2ies
+    ;{ME} ((?:{"|".join(SAME_IN_THIRD)}|\w+ed)\b|\w+n't) = User\1 \2;{ME} (\w+(?:s|x|z|ch|sh|o))\b = User\1 \2es;{ME} (\w+) = User\1 \2s
+    ;\b(?:my|mine|our|ours)\b = User's;\b(?:I|me|myself|we|us)\b = User"""
 ELSEWHERE = rf"""\bich (?!habe)(\w+[dt])e\b = User \1et;\bich (?!habe)(\w+)e\b = User \1t;我们?的|我(?=[们家]?[妈爸爷奶姐妹哥弟儿女])|私の = User的
     ;\b(?:(?:mein|unser)(?:e[nmrs]?)?|mon|ma|mes|notre|mis?|nuestr[oa]s?|(?:[oa]s? )?(?:meus?|minhas?|noss[oa]s?))(?= {LETTER}) = User's
     ;\b(?:il |la |i |le )?(?:mi[oae]|miei|nostr[oaie])(?= {LETTER}) = User's;\b(?:ich bin|bin ich|wir sind)\b = User ist
     ;\b(?:ich habe?|habe? ich|wir haben)\b = User hat;\bje suis\b = User est;\byo soy\b = User es;\beu sou\b = User é;\bio sono\b = User è
     ;\bj'ai\b = User a;\bj'(\w) = User \1;меня зовут = User зовут;(?<!{LETTER})(?:ich|wir|je|nous|yo|nosotros|eu|nós|io|noi|я|мы|我们?|私)(?!{LETTER}) = User"""
-OTHERS: Swaps = re.findall(r"([^;\n]+?) = ([^;\n]+)", ELSEWHERE)
 ENGLISH = either(r"""\b(?:(?-i:I)|the|and|my|i'm|is|was|have|with|of|at|for|not|don't|can't|from|are|we|but|love|like|hate|got|just|used|i've|never|work
     |live|our|had|an|to|that|they|she|it|you|his|them|been|play|want|need|feel|think|eat|drink|study)\b""")
 
@@ -1624,7 +1609,8 @@ def third_person(text: str) -> str:
     >>> third_person("Ich wohne mit meinem Bruder in Ulm")
     "User wohnt mit User's Bruder in Ulm"
     """
-    for first, instead in PERSONS if re.search(ENGLISH, text) else OTHERS:
+    rows = PERSONS if re.search(ENGLISH, text) else ELSEWHERE
+    for first, instead in re.findall(r"([^;\n]+?) = ([^;\n]+)", rows):
         text = re.sub(first, instead, text, flags=re.I)
     return text
 
@@ -1699,7 +1685,7 @@ USER_NAMES = either("""^(?:(?:the )?user(?= |')|o usu[áa]rio|a usu[áa]ria|el u
     |l'utente|用户|ユーザー|пользователь)""")
 OF_USER = r"User(?! ?(?:ha[st]|tiene|tem|a)\b| ?有|'|的)"  # not of what belongs to them
 NO_PRONOUN = r"(?i:\b(?:d[aeio]|en|em|el|l[ao]s?|il|un[ao]?|uma?|con|com|per|por|para|como|come|que|che|[ye])\b|[^\x00-\x7f])"  # its verbs do without
-THING = r"(?i:(?:el|la|los|las|il|lo|gli|le|i|os?|as?|un\w*|um\w*)\b(?! \d)|[\w-]+ (?:es|son|é|è|está|tiene|tem|ha)\b|[^\W是]+是|[^\Wは]+は)"
+THING = r"(?i:(?:el|la|los|las|il|lo|gli|le|i|os?|as?|un\w*|um\w*)\b(?! \d)|[\w-]+ (?:es|son|é|è|está|tiene|tem|ha)\b|[^\W是]+是)"
 KIN_SIGN = re.compile(r"[妈爸爷奶姐妹哥弟儿女孩]|(?<=[rs] )sons?\b")
 LIGHT = terms("name call live work like love year old nom nombre nome heisst not pas nicht nao")
 DATED = r"(?:\b(?:on|in|since|until|by|before|after) )?(?:the \w+ of )?\d{4}-\d\d(?:-\d\d)?"
@@ -1738,12 +1724,12 @@ def tidied(claimed: str, asked: str, told: str, day: date) -> str:
     first = re.split(r"(?<=[\w)])[.!。！]\s+(?=\S)|(?<=。)", " ".join(clean(claimed).split()))[0]
     first = re.sub(rf"^{ASSENT}[,.] ", "", first.strip(" .!。;,\"'").replace("’", "'"))
     fact = with_dates(third_person(re.sub(USER_NAMES, "User", first)), day)
+    if elsewhere := re.search(NO_PRONOUN, told) and not re.search(ENGLISH, told):
+        fact = re.sub(r"(?i)\bme\b", "le" if re.search("gust|encant|duele", fact) else "se", fact)
     lone = fact.split(" ")[0].casefold() in SAME_IN_THIRD  # "Had soup"
-    elsewhere = re.search(NO_PRONOUN, told) and not re.search(ENGLISH, told)
     if asked or "User" in fact or not (not re.match(THING, fact) if elsewhere else lone):
         return fact
-    fact = f"User {fact[:1].lower()}{fact[1:]}"  # a language that needs no pronoun
-    return re.sub(r"\bme\b", "se", re.sub(r"^User mi\b", "User si", fact))
+    return f"User {fact[:1].lower()}{fact[1:]}".replace("User mi ", "User si ")
 
 
 def attributed(fact: str, sentence: str) -> str:
@@ -1808,16 +1794,16 @@ def doubt(fact: str, asked: str, told: str, clause: str) -> str:
     return next((why for why, wrong in reasons.items() if wrong), "")
 
 
-HEALTH = either("""allerg|asthma|diabet|cancer|depress|anxi|illness|disease|surgery|operation|hospital|diagnos|intoleran|intolér|c[oe]e?liac|epilep|deaf
-    |blind|pregnan|disab|migraine|injur|过敏|アレルギー|怀孕|手术|病|krank|enferm|malad|doença|malatt""")
+HEALTH = either("""all?[eéè]rg|asthma|diabet|cancer|depress|anxi|illness|disease|surgery|operation|hospital|diagnos|intoleran|intolér|c[oe]e?liac|epilep
+    |deaf|blind|pregnan|disab|migraine|injur|过敏|アレルギー|怀孕|手术|病|krank|enferm|malad|doença|malatt""")
 FEELING = either(r"""died|dead|death|funeral|passed away|put down|miss(?:es)? (?:him|her|them)|divorc|bro(?:ke|ken) up|heartbroken|grie[fv]|cr(?:y|ying
     |ied)\b|devastated|lonely|fired|laid off|lost (?:\w+ |user's )?job|job was lost|job verloren|over the moon|overjoyed|thrilled|happiest|proud|expecting
     |baby|marri|marry|heirat|casad[oa]|sposat|engaged|wedding|gestorben|scheidung|muri|fallec|mort[oae]?\b|morreu|décéd|去世|离婚|结婚|死""")
 WHO = either(r"""^User(?: is called| is named|'s name| is (?-i:[A-Z])\w+$| is \d| is [\w-]+ years old| is (?:married|single|divorced|widowed)
     | (?:now )?lives?| hei(?:ß|ss)[et]| se llam[ao]| chama-se| se chama| s'appelle| si chiama| vive| lebt| wohn[et]| mora\b| habite| зовут| ?[叫住])
-    |^User's \w+ (?:is|ist|est|es|é|è) (?-i:[A-Z])|(?:called|named|llama|chama|heißt|appelle|叫) ?(?-i:[A-Z\u3400-\u9fff])|\b(?:step|grand|god|half-)(?:mo
-    |fa|si|br|so|da|ch|pa)|-in-law|\b(?:pets?|dogs?|cats?|rabbits?|hamsters?|parrots?|hund|katze|chien|perr[oa]|gat[oai]s?|gatt[oi]|cachorr|cane)\b
-    |[狗猫犬]""")
+    |^User's \w+ (?:is|ist|est|es|é|è) (?-i:[A-Z])|(?:called|named|(?:llama|chama)(?:d[oa])?|heißt|namens|appelle|chiamat?[oa]?
+    |叫) ?(?-i:[A-Z\u3400-\u9fff])|\b(?:step|grand|god|half-)(?:mo|fa|si|br|so|da|ch|pa)|-in-law|\b(?:pets?|dogs?|cats?|rabbits?|hamsters?|parrots?|hund
+    |katze|chien|perr[oa]|gat[oai]s?|gatt[oi]|cachorr|cane)\b|[狗猫犬]""")
 PASSES = r"(?i:\b(?:missed|bought|ate|had|spilled|lunch|dinner|breakfast|watched|slept|woke|found|walked)\b)"
 DISTANT = {"colleague", "boss", "neighbour", "roommate"}
 
@@ -1848,9 +1834,11 @@ def extracted(notes: list[Entry], model: Model, today: date) -> tuple[list[Entry
         most = 80 + 2 * len(part) // 3
         answer = answered_text(model, shots(EXTRACTION, SHOWN, said), most, format=FACTS_SCHEMA)
         judged = [(*checked(claim, asked, part, day), claim) for claim in claims_in(answer)]
-        if asked and judged and all(why for _, why, _ in judged) and len(part.split()) < 9:
-            said = f'User, asked "{asked}", said: {third_person(part)}'
-            judged.append((said.rstrip("."), "", {}))  # no sentence, but the truth
+        if judged and all(why for _, why, _ in judged):  # then the user's own words
+            own = checked({"fact": third_person(part)}, "", part, day)
+            if asked and len(part.split()) < 9:
+                own = f'User, asked "{asked}", said: {third_person(part).rstrip(".")}', ""
+            judged.append((*own, {}))
         for fact, why, claim in judged:
             if why:
                 dropped.append((why, fact))
