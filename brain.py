@@ -1329,11 +1329,11 @@ GREETING_TOKENS = 60
 GREETING = """\
 Greet me with one short, warm question that means: "{}" Write the question alone."""
 DAYS_BEFORE, DAYS_AHEAD = 3, 6  # so near, the name of a weekday says enough
-SORE = r"""(?x)\b(?:ill\b|illness|sick|disease|diagnos|hospi|clini|klini|surg|operat|operac|operaz|biops|cancer|cancro|krebs|tumou?r|chemo|doctor|docteur|arzt
-    |medi[ck]|medecin|therap|terap|injur|accident|unfall|incident|pain|depress|anxi|crisi|crise|krise|krank|malad|malat|enferm|doent|abort|miscarr|suicid|died
-    |dies\b|dying|dea[dt]|funer|buri|entierr|enterr|obseq|beerdig|begrab|trauer|tot\b|tod|gestorb|mort|mourn|muert|muri[oa]|morr|decea?s|grie[fv]|los[est]
-    |verlor|verlust|perd[iu]|pers[oa]\b|divor|widow|scheid|geschied|separa|trenn|getrenn|ruptur|br[eo]ak\w*\ up|breakup|broke\ up|split|fight|fought|argu
-    |quarrel|conflict|konflik|streit|disput|pelea|briga\b|litig|court|gericht|tribun|juicio|trial|lawsuit|laid|fired|kundig|redundan|polic|poliz|prison|war\b)
+SORE = r"""(?x)\b(?:ill\b|illness|sick|disease|diagnos|h?osp(?:it|ed)a|[ck]lini|surg|opera[tcz]i|biops|cancer|cancro|krebs|tumou?r|chemo|doct|arzt|medi[ck]|medecin
+    |th?erap|injur|accident|incident|unfall|pain|depress|anxi|crisi|[ck]rise|krank|mala[dt]|enferm|doent|abort|miscarr|suicid|died|dies\b|dying|dead\b|death
+    |funer|buri|e[nt]+i?err|obseq|beerdig|begrab|trauer|tot\b|tod\b|gestorb|mort[eiosa]?\b|mourn|muert|muri[oa]|morr|decea?s|grie[fv]|los[est]|verlor|verlust
+    |perd[iu]|pers[oa]\b|divor|widow|ge?schied|scheidung|separa|trenn|getrenn|ruptur|breakup|br[eo]a?ke?(?:s|ing)?\ up|split|fight|fought|argu|quarrel|streit
+    |[ck]onfli|disput|pelea|briga\b|litig|court|gericht|tribun|juicio|trial|lawsuit|laid\ off|fired|kundig|redundan|poli[cz]|prison|war\b)
     |[病医院术癌死葬逝]|离婚|分手|吵"""  # illness, loss and conflict, as words begin in six languages
 DATED = r"[\s,(]*(?:\b(?:on|for|am|le|el|il|em|den) )?\d{4}-\d\d-\d\d\)?"
 EVENT = (  # "has an exam", "is moving house", "'s wedding is"
@@ -2169,7 +2169,7 @@ def room_for_turns(session: Session, model: Model) -> int:
 
 def first_left(session: Session, model: Model, room: int) -> int:
     """Return the first turn that is still sent where room tokens are left for them."""
-    sizes = [model.tokens(turn["sent"] + turn["ai"]) for turn in session.turns]
+    sizes = [model.tokens(turn["sent"]) + model.tokens(turn["ai"]) for turn in session.turns]
     return first_kept(sizes, session.start, room - model.tokens(session.earlier))
 
 
