@@ -19,6 +19,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -150,9 +151,18 @@ def printable(text: object) -> str:
     return CONTROLS.sub(lambda sign: ascii(sign[0])[1:-1], line)
 
 
+LATER: list[tuple[str, Entry]] = []  # what was to be said in the background
+
+
 def say(text: str, **style: Any) -> None:
-    """Print a note about the program itself: always on stderr, never in a pipe."""
-    click.secho(clean(text), err=True, **style)
+    """Print a note about the program itself: always on stderr, never in a pipe.
+
+    In the background nothing is printed: somebody may be typing. It waits in LATER.
+    """
+    if threading.current_thread() is threading.main_thread():
+        click.secho(clean(text), err=True, **style)
+    else:
+        LATER.append((text, style))
 
 
 def counted(number: int, noun: str) -> str:
@@ -1062,22 +1072,50 @@ def is_local(host: str) -> bool:
 
 
 @functools.cache  # one session per address keeps connections
-def session_for(host: str) -> Any:
-    """Return the requests.Session for host; it never sends credentials unasked."""
+def session_for(host: str, background: bool) -> Any:
+    """Return the requests.Session for host; it never sends credentials unasked.
+
+    The background has one of its own, whose newest connection is session.line.
+    """
     import requests  # 78 ms that --help and cleanup need not pay
 
-    session = requests.Session()
+    session: Any = requests.Session()
     session.trust_env = not is_local(host)  # no proxy for this machine
     session.auth = lambda request: request  # nothing from ~/.netrc
+
+    def pool(kind: Any, *args: Any, **options: Any) -> Any:
+        made = kind(*args, **options)
+        connect = made.ConnectionCls
+
+        def line(**to: Any) -> Any:
+            session.line = connect(**to)
+            return session.line
+
+        made.ConnectionCls = line
+        return made
+
+    manager = session.get_adapter(host).poolmanager
+    kinds = manager.pool_classes_by_scheme.items()
+    manager.pool_classes_by_scheme = {name: functools.partial(pool, kind) for name, kind in kinds}
     return session
+
+
+def hang_up(host: str) -> None:
+    """End what the background asks at host, which stops the model within a token.
+
+    Closing the answer would not do: until the first token there is none to close.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # nothing is connected
+        session_for(host, True).line.sock.shutdown(socket.SHUT_RDWR)
 
 
 def reach(host: str, path: str, body: Entry | None) -> Any:
     """Return the response to one request, asked again while the server is busy."""
     times = (CONNECT_SECONDS, READ_SECONDS)
     options = {"json": body, "stream": True, "timeout": times, "allow_redirects": False}
+    session = session_for(host, threading.current_thread() is not threading.main_thread())
     for pause in (*RETRY_SECONDS, None):
-        response = session_for(host).request("POST" if body else "GET", host + path, **options)
+        response = session.request("POST" if body else "GET", host + path, **options)
         if response.status_code not in (429, 503) or pause is None:
             break
         response.close()
@@ -1203,6 +1241,7 @@ class Model:
         self.host, self.name = host, name
         self.window = WINDOW_DEFAULT  # tokens, the real one once load() has run
         self.think: Any = None  # what to send as `think`; None leaves it out
+        self.remote = False  # it runs on somebody else's machine
         self.leaks = False  # it writes its thinking into the answer
         self.ending = ""  # how its last answer ended: "stop" or "length"
         self.bytes_per_token = BYTES_PER_TOKEN
@@ -1224,7 +1263,8 @@ def load(model: Model) -> None:
     shown = whole(model.host, "/api/show", {"model": model.name})
     if not can_chat(shown):
         raise NoModel(f"{model.name} can't chat.", "Name another model with --model.")
-    if shown.get("remote_host") or model.name.endswith(CLOUD):
+    model.remote = bool(shown.get("remote_host")) or model.name.endswith(CLOUD)
+    if model.remote:
         say(f"{model.name} runs in the cloud: what you say leaves this machine.", fg="red")
     if "thinking" in str(shown.get("capabilities")):
         model.think = "low" if "gptoss" in str(shown.get("details")) else False
@@ -1381,6 +1421,7 @@ The line in (brackets) before a message gives the time and more notes; don't rep
 REMEMBERED = "What you remember about the person:"
 NOTHING_YET = f"{REMEMBERED}\n- nothing yet"
 LAST_TIME = "Your last conversation:"
+EARLIER = "Earlier in this conversation:"
 
 
 def system_text(
@@ -1510,6 +1551,79 @@ def spoken(pieces: Iterable[str], hold: bool) -> Iterator[str | None]:
                 yield ready
     if held and not thinking:
         yield held
+
+
+# The greeting: about a memory with a date near today
+
+GREETING_TOKENS = 60
+GREETING = """\
+Greet me with one short, warm question that means: "{}" Write the question alone."""
+DAYS_BEFORE, DAYS_AHEAD = 3, 6  # so near, the name of a weekday says enough
+SORE = r"""(?x)\b(?:ill\b|illness|sick|disease|diagnos|h?osp(?:it|ed)a|[ck]lini|surg|opera[tcz]i|biops|cancer|cancro|krebs|tumou?r|chemo|doct|arzt|medi[ck]|medecin
+    |th?erap|injur|accident|incident|unfall|pain|depress|anxi|crisi|[ck]rise|krank|mala[dt]|enferm|doent|abort|miscarr|suicid|died|dies\b|dying|dead\b|death
+    |funer|buri|e[nt]+i?err|obseq|beerdig|begrab|trauer|tot\b|tod\b|gestorb|mort[eiosa]?\b|mourn|muert|muri[oa]|morr|decea?s|grie[fv]|los[est]|verlor|verlust
+    |perd[iu]|pers[oa]\b|divor|widow|ge?schied|scheidung|separa|trenn|getrenn|ruptur|breakup|br[eo]a?ke?(?:s|ing)?\ up|split|fight|fought|argu|quarrel|streit
+    |[ck]onfli|disput|pelea|briga\b|litig|court|gericht|tribun|juicio|trial|lawsuit|laid\ off|fired|kundig|redundan|poli[cz]|prison|war\b)
+    |[病医院术癌死葬逝]|离婚|分手|吵"""  # illness, loss and conflict, as words begin in six languages
+DATED = r"[\s,(]*(?:\b(?:on|for|am|le|el|il|em|den) )?\d{4}-\d\d-\d\d\)?"
+EVENT = (  # "has an exam", "is moving house", "'s wedding is"
+    r"User (?:has|had|will have) (?!to\b)(?:an? |the |(?:his|her|their) )?(.+)"
+    r"|User (?:is|was|will be) ((?!going to (?!an? |the |her |his |[A-Z]))\w+ing\b.*)"
+    r"|User's (.+?) (?:is|was|takes place)"
+)
+VERB = r"User (\w+?)(?:(ie)|(?<=[sxo])e|(?<=[cs]h)e)?s\b"  # "User flies"
+NAMED = r"User(?:'s name)? is (?:called |named )?([A-Z][\w'-]+)\.?"
+NO_NAME = r".*(?:an|ish|ese|[cs]h|ic|i|st|ss|im|u|ek)"  # "User is Dutch"
+
+
+def event_near(memories: list[Any], today: date) -> tuple[str, date] | None:
+    """Return the memory whose date is nearest to today, nothing that hurts, and that date."""
+    near = []
+    for memory in filter(is_memory, memories):
+        text = memory["memory"]
+        for day in filter(None, (day_of(part[0]) for part in ISO_DAY.finditer(text))):
+            if -DAYS_AHEAD <= (today - day).days <= DAYS_BEFORE:
+                near.append((-abs((today - day).days), weight(memory), text, day))
+    kind = [one for one in near if not re.search(SORE, " ".join(tokens_of(one[2])))]
+    return max(kind)[2:] if kind else None
+
+
+def greeting_of(text: str, day: date, today: date, memories: list[Any]) -> tuple[str, str]:
+    """Return our own greeting about a memory, and how it calls what is remembered.
+
+    >>> greeting_of("User has an exam on 2026-03-01", date(2026, 3, 1), date(2026, 3, 2), [])
+    ('Hey, how was your exam yesterday?', 'your exam')
+    """
+    named = (re.fullmatch(NAMED, one["memory"]) for one in filter(is_memory, memories))
+    names = (f"Hey {found[1]}" for found in named if found and not re.fullmatch(NO_NAME, found[1]))
+    hey, days = next(names, "Hey"), (today - day).days
+    when = age_in_words(day, today) if abs(days) < 2 else f"on {day:%A}"
+    how = "how was" if days > 0 else "how do you feel about"
+    fact = re.sub(DATED, "", printable(text)).strip(" .,")
+    if found := re.fullmatch(EVENT, fact):
+        what = found[2] or f"your {found[1] or found[3]}"
+        return f"{hey}, {how} {what} {when}?", what
+    for third, second in (("'s", "your"), (" is", "you are"), (" has", "you have")):
+        fact = fact.replace(f"User{third}", second)
+    fact = re.sub(VERB, lambda verb: f"you {verb[1]}{'y' if verb[2] else ''}", fact)
+    fact = fact.removeprefix("User ")
+    return f"{hey}, I remember: {fact}, {when}. {how.capitalize()} it?", fact
+
+
+def greets(line: str, what: str, own: str, day: date, today: date) -> bool:
+    """Return whether a model's line asks what our own greeting asks, and nothing wrong."""
+    said, capitals = tokens_of(line), " ".join(re.findall(r"(?<=\w )[A-Z]\w*", line))
+    return (
+        bool(re.fullmatch(r"[^\W\d_¿][^\n()\[\]{}*#]+[?？]", line.lstrip("¿¡")))
+        and len(line) <= len(own) + 60
+        and {day_of(part[0]) for part in ISO_DAY.finditer(with_dates(line, today))} == {day}
+        and not re.search(r"\b(?:luck|ready|prepar)" if day < today else WENT, line)
+        and names_of(what) <= set(said)
+        and names_of(capitals) <= set(tokens_of(own))
+        and set(re.findall(r"\d+", line)) <= set(re.findall(r"\d+", own))
+        and not {"my", "our", "we", "user"} & set(said)
+        and near(set(words(what)), set(words(line)))
+    )
 
 
 # What sleep asks the model, what it asks about, and what it believes
@@ -2371,6 +2485,11 @@ class Session:
         self.off_record = False  # nothing is kept
         self.unsaved: list[Entry] = []  # turns that the file did not take yet
         self.told: date | None = None  # the newest date that the model has been told
+        self.earlier = ""  # the summary of turns that are no longer sent
+        self.newer = ""  # the next one; it takes the place when the next turns leave
+        self.thread: threading.Thread | None = None  # what goes on in the background
+        self.ready = False  # the model has read the system message: it may be hung up on
+        self.greeting = ""  # what was asked at the first prompt
 
 
 def prepare(session: Session) -> Model:
@@ -2414,17 +2533,38 @@ def recall(session: Session, message: str, today: date) -> list[str]:
 def fitted(session: Session, model: Model, sent: str) -> list[Entry]:
     """Return the messages to send; what no longer fits leaves, the older half at once.
 
+    What left stands as a summary before the first turn that stays, not in the system
+    message: so that one need not be read again, and the rest must be in any case.
     Raises BrainError where the message alone is too long for the window.
     """
-    room = model.window - model.window // 4 - model.tokens(session.system)
-    size = model.tokens(sent)
+    room, size = room_for_turns(session, model), model.tokens(sent)
+    if size + model.tokens(session.earlier) > room:
+        session.earlier = ""
     if size > room:
         problem = f"about {size} tokens; the window of {model.name} has room for {room}."
         remedy = "It is kept for the next sleep; send a shorter one."
         raise BrainError(f"The message has {problem}", remedy)
-    sizes = [model.tokens(turn["sent"] + turn["ai"]) for turn in session.turns]
-    session.start = first_kept(sizes, session.start, room - size)
-    return dialogue(session.system, session.turns[session.start :], sent)
+    if session.newer and first_left(session, model, room - size) > session.start:
+        session.earlier, session.newer = session.newer, ""
+    session.start = first_left(session, model, room - size)
+    return unfitted(session, sent)
+
+
+def unfitted(session: Session, sent: str) -> list[Entry]:
+    """Return the messages to send, where they are known to fit."""
+    before = [{"sent": session.earlier, "ai": ""}] if session.earlier else []
+    return dialogue(session.system, before + session.turns[session.start :], sent)
+
+
+def room_for_turns(session: Session, model: Model) -> int:
+    """Return how many tokens the window has for the conversation."""
+    return model.window - model.window // 4 - model.tokens(session.system)
+
+
+def first_left(session: Session, model: Model, room: int) -> int:
+    """Return the first turn that is still sent where room tokens are left for them."""
+    sizes = [model.tokens(turn["sent"]) + model.tokens(turn["ai"]) for turn in session.turns]
+    return first_kept(sizes, session.start, room - model.tokens(session.earlier))
 
 
 def answer(session: Session, sent: str) -> Iterator[str | None]:
@@ -2456,8 +2596,15 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
     with contextlib.suppress(BrainError):  # the answer need not wait for the file
         go_by(session, read_brain(session.path))
     try:
+        hush(session)
         prepare(session)
-        recalled = recall(session, message, moment.date())
+        while LATER:
+            show("")  # takes the sign of life away
+            text, style = LATER.pop(0)
+            say(text, **style)
+        asked, session.greeting = session.greeting, ""
+        recalled = [f"you have just asked: {asked}"] if asked else []
+        recalled += recall(session, message, moment.date())
         sent = noted(message, moment, session.told, recalled)
         for piece in answer(session, sent):
             said = said + piece if piece is not None else ""
@@ -2500,6 +2647,87 @@ def keep_turns(session: Session) -> None:
             brain["short_term"] = [*brain["short_term"], *session.unsaved]
         session.unsaved = []
     go_by(session, brain)
+
+
+# In the background, while the user reads or types
+
+
+def aside(session: Session, work: Callable[[Session], None]) -> None:
+    """Do work in the background; where it fails, the next turn says so."""
+
+    def silent() -> None:
+        with contextlib.suppress(Exception):
+            work(session)
+
+    session.thread = threading.Thread(target=silent, daemon=True)
+    session.thread.start()
+
+
+def hush(session: Session) -> None:
+    """Stop what goes on in the background, once the model is loaded and has read.
+
+    Hanging up before would abort the load, and lose what was read.
+    """
+    while session.thread and session.thread.is_alive():
+        if session.ready:
+            hang_up(session.host)
+        session.thread.join(0.05)
+
+
+def wake(session: Session) -> None:
+    """Load the model, have it read all that stands before the first message, and greet."""
+    model, now = prepare(session), datetime.now().astimezone()
+    if not model.remote:  # else there is nothing to load
+        answered_text(model, fitted(session, model, noted("", now, session.told, [])), 1)
+    session.ready = True
+    memories, today = session.brain["long_term"], now.date()
+    event = event_near(memories, today)
+    told = os.environ.get("BRAIN_NO_GREET") or session.brain.get("greeted") == str(today)
+    if event and not told:
+        own, what = greeting_of(*event, today, memories)
+        sent = noted(GREETING.format(own), now, session.told, [])
+        line = answered_text(model, fitted(session, model, sent), GREETING_TOKENS)
+        session.greeting = line if greets(line, what, own, event[1], today) else own
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+
+def begin(session: Session) -> None:
+    """Wake the model while the user reads and types, and greet who has not typed yet."""
+
+    def note() -> None:
+        with contextlib.suppress(BrainError), open_brain(session.path) as brain:
+            brain["greeted"] = str(date.today())  # once a day is enough
+
+    def greet(number: int, frame: Any) -> None:  # comes in between two keys of input()
+        readline: Any = sys.modules.get("readline")
+        typing = not readline or readline.get_line_buffer() or readline.get_current_history_length()
+        if typing or frame.f_code is not typed.__code__:
+            session.greeting = ""
+        else:
+            click.echo(f"\r{session.greeting}\n> ", nl=False)
+            threading.Thread(target=note).start()
+
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, greet)
+    aside(session, wake)
+
+
+def sum_up(session: Session) -> None:
+    """Have the conversation summed up in the background when turns will leave soon.
+
+    Now the model has all of it in its cache, and reads nothing but the question.
+    """
+    model = session.model
+    if model and not session.newer:
+        soon = room_for_turns(session, model) * 3 // 4
+        if first_left(session, model, soon) > session.start:
+            aside(session, summarise)
+
+
+def summarise(session: Session) -> None:
+    """Sum up the conversation as the model has it before it."""
+    text = answered_text(prepare(session), unfitted(session, SUMMARY), SUMMARY_TOKENS)
+    session.newer = f"({EARLIER} {printable(text)})" if text else ""
 
 
 # The terminal around it
@@ -2673,6 +2901,8 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     try:
         show_turn(session, message)
         session.alone = False
+        if interactive:
+            sum_up(session)
     except KeyboardInterrupt:
         if not interactive:
             raise
@@ -2898,13 +3128,17 @@ def chat(
             return show_turn(session, one_message(" ".join(message)))
         if interactive:
             say("Ctrl-D or bye to leave, /help for more.", dim=True)
+            if not session.alone:
+                begin(session)
         sleep_now, code = converse(session, interactive, functools.partial(obey, context))
     finally:
         if session.unsaved:
             keep_turns(session)
     if off_record:
         context.exit(code)
-    waiting = sum(map(is_turn, read_brain(path)["short_term"]))
+    waiting = sum(map(is_turn, session.brain["short_term"]))
+    if session.model:
+        hush(session)
     if waiting and session.alone:
         say(f"{counted(waiting, 'message')} wait for the next sleep.")
     elif waiting and sleep_now and not no_sleep:

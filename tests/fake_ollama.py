@@ -225,6 +225,12 @@ def common(one, other):
     return one[: sum(1 for _ in equal)]
 
 
+def reads_only(body):
+    """Return whether a chat call wants a prompt evaluated, and no answer."""
+    options = body.get("options") if isinstance(body, dict) and body.get("messages") else {}
+    return (options or {}).get("num_predict") == 1
+
+
 def vector(text, size=VECTOR_SIZE):
     """Return text as counts of hashed words, of length one."""
     counts = [0.0] * VECTOR_SIZE
@@ -339,7 +345,13 @@ class FakeOllama:
     @property
     def chats(self):
         """The bodies of chat calls that want text."""
-        return [body for body in self.conversations() if not body.get("format")]
+        texts = [body for body in self.conversations() if not body.get("format")]
+        return [body for body in texts if not reads_only(body)]
+
+    @property
+    def readings(self):
+        """The chat calls that only have the model read a prompt."""
+        return [r for r in list(self.requests) if r.path == "/api/chat" and reads_only(r.body)]
 
     @property
     def extractions(self):
@@ -399,6 +411,8 @@ class FakeOllama:
         """Take the next item of the right queue, and return it as a Reply."""
         schema = body.get("format")
         queue = self.answers if schema else self.replies
+        if reads_only(body):
+            return Reply("I", done_reason="length")
         with self.lock:
             item = queue.pop(0) if queue else None
         if item is None and schema:
