@@ -665,16 +665,21 @@ def nearest(query: list[float], vectors: Entry) -> list[tuple[float, int]]:
 SCALE = 32767  # a number between -1 and 1 is kept as an integer of two bytes
 
 
+def mean_of(vectors: Entry) -> list[float]:
+    """Return the mean of a sample of the vectors."""
+    size, numbers = vectors["size"], vectors["numbers"]
+    starts = range(0, len(numbers), size * max(1, len(vectors["codes"]) // SAMPLE) or 1)
+    columns = zip(*(numbers[start : start + size] for start in starts), strict=True)
+    return [sum(column) / SCALE / len(starts) for column in columns]
+
+
 def closeness(query: list[float], vectors: Entry) -> dict[int, float]:
     """Return how close in meaning memories are to query, where that is more than chance.
 
     It is the cosine without the mean, since what all memories share tells nothing.
     """
-    size, numbers = vectors["size"], vectors["numbers"]
-    starts = range(0, len(numbers), size * max(1, len(vectors["codes"]) // SAMPLE))
-    columns = zip(*(numbers[start : start + size] for start in starts), strict=True)
-    mean = [sum(column) / SCALE / len(starts) for column in columns]
-    query = [one - other for one, other in zip(query, mean, strict=False)]
+    mean = vectors["mean"]
+    query = [one - other for one, other in zip(query, mean, strict=True)]
     scale = math.hypot(*query) * math.sqrt(max(0.01, 1 - product(mean, mean))) or 1
     base, places = product(query, mean), vectors["places"]
     found = [(row, (score - base) / scale) for score, row in nearest(query, vectors)]
@@ -2269,7 +2274,7 @@ def learn_vectors(
         if len(vectors["rows"]) != before:
             write_vectors(path, vectors)
     places = {row: keys[key] for key, row in vectors["rows"].items() if key in keys}
-    return vectors | {"places": places}
+    return vectors | {"places": places, "mean": mean_of(vectors)}
 
 
 def refresh(path: Path, host: str, embedder: str | None) -> None:
