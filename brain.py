@@ -638,7 +638,7 @@ def nearby_scores(asked: list[Any], strong: list[int], rows: list[Any]) -> dict[
 
 RESCORED, SAMPLE = 200, 500  # vectors compared exactly; vectors that tell what all have in common
 MEANING, SUPPORT = 0.4, 0.5  # what closeness is worth in a score; what it is worth to neighbours
-CLOSE = 0.2  # closeness below is chance: measured, a message on something else reaches 0.19
+CLOSE = 0.2  # closeness below is chance: measured, messages on something else reach 0.18
 
 
 def sign_code(vector: Iterable[float]) -> int:
@@ -676,14 +676,15 @@ def mean_of(vectors: Entry) -> list[float]:
 def closeness(query: list[float], vectors: Entry) -> dict[int, float]:
     """Return how close in meaning memories are to query, where that is more than chance.
 
-    It is the cosine without the mean, since what all memories share tells nothing.
+    It is the cosine beside the mean, since what all memories share tells nothing.
     """
-    mean = vectors["mean"]
-    query = [one - other for one, other in zip(query, mean, strict=True)]
-    scale = math.hypot(*query) * math.sqrt(max(0.01, 1 - product(mean, mean))) or 1
-    base, places = product(query, mean), vectors["places"]
-    found = [(row, (score - base) / scale) for score, row in nearest(query, vectors)]
-    return {places[row]: close for row, close in found if close > CLOSE and row in places}
+    mean, places = vectors["mean"], vectors["places"]
+    square = product(mean, mean)
+    shared = product(query, mean) / (square or 1)
+    query = [number - shared * common for number, common in zip(query, mean, strict=True)]
+    scale = math.hypot(*query) * math.sqrt(max(0.01, 1 - square)) or 1
+    near = [(row, score / scale) for score, row in nearest(query, vectors)]
+    return {places[row]: close for row, close in near if close > CLOSE and row in places}
 
 
 def mixed(scores: dict[int, float], close: dict[int, float], index: Entry) -> dict[int, float]:

@@ -1,7 +1,6 @@
 """The cold store: a strong cue brings a faded memory back, and talking about it revives it."""
 
 import json
-import os
 
 import pytest
 from conftest import cold, read, write
