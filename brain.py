@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import heapq
 import importlib
 import json
@@ -24,10 +25,13 @@ import sys
 import threading
 import time
 import unicodedata
+import zlib
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import date, datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, repeat
+from operator import mul, xor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +70,12 @@ BYTES_PER_TOKEN = 3.0  # first guess, on the safe side; corrected by every answe
 MESSAGE_TOKENS = 8  # what a chat template puts around each message
 SYSTEM_TOKENS_MAX = 1500  # persona, summary and memories together
 RECALLED_MAX = 6  # memories recalled for one message
+FADED_MAX = 2  # of them, or of those that one message revives, faded ones
+EMBED_BATCH = 32  # texts in one request to the embedding model
+EMBED_SECONDS = 10  # without an answer from it, recall goes on without
+CATCH_UP_SECONDS = 3  # to embed what a chat finds without a vector; sleep takes its time
+COLD_TAIL_LINES = 1000  # of the cold store are entered anew at each start, in 30 ms
+COLD_START_SECONDS = 0.2  # to bring its index up to date before the first message
 LOCK_SECONDS = 20  # a change takes milliseconds; longer means something hangs
 
 # --- Errors and text ---------------------------------------------------------
@@ -664,6 +674,11 @@ def rank(message: str, memories: list[Any], index: Entry | None = None) -> list[
     BM25 over words; a match also counts, less, for what was learned around it.
     """
     index = index or build_index(memories)
+    return best(word_scores(message, memories, index), memories)
+
+
+def word_scores(message: str, memories: list[Any], index: Entry) -> dict[int, float]:
+    """Return how well the words of a message match each memory that they call for."""
     extend_index(index, memories)
     asked, scores = asked_words(message, index), defaultdict[int, float](float)
     rows = index["memories"]
@@ -673,6 +688,11 @@ def rank(message: str, memories: list[Any], index: Entry | None = None) -> list[
     for number in scores:
         scores[number] *= rows[number][1]
     scores |= nearby_scores(asked, heapq.nlargest(STRONG, scores, key=scores.__getitem__), rows)
+    return scores
+
+
+def best(scores: dict[int, float], memories: list[Any]) -> list[int]:
+    """Return the indexes of at most RANKED memories by their scores, best first."""
     floor = min(heapq.nlargest(RANKED, scores.values()), default=0)
     found = [n for n, score in scores.items() if score >= floor and is_memory(memories[n])]
     return sorted(found, key=lambda n: (scores[n], weight(memories[n])), reverse=True)[:RANKED]
@@ -709,6 +729,90 @@ def nearby_scores(asked: list[Any], strong: list[int], rows: list[Any]) -> dict[
         for number in around & best.keys():
             scores[number] += best[number]
     return scores
+
+
+RESCORED, SAMPLE = 200, 500  # vectors compared exactly; vectors that tell what all have in common
+MEANING, SUPPORT = 0.4, 0.5  # what closeness is worth in a score; what it is worth to neighbours
+CLOSE = 0.2  # closeness below is chance: measured, messages on something else reach 0.18
+
+
+def sign_code(vector: Iterable[float]) -> int:
+    """Return a bit for each number, its sign: vectors that are near differ in few."""
+    return int("".join("01"[number > 0] for number in vector), 2)
+
+
+def product(one: Iterable[float], other: Iterable[float]) -> float:
+    """Return the inner product of two vectors."""
+    return float(sum(map(mul, one, other)))
+
+
+def nearest(query: list[float], vectors: Entry) -> list[tuple[float, int]]:
+    """Return product and row of the RESCORED vectors nearest to query, best first."""
+    size, numbers = vectors["size"], vectors["numbers"]
+    far = list(map(int.bit_count, map(xor, vectors["codes"], repeat(sign_code(query)))))
+    limit = max(heapq.nsmallest(RESCORED, far), default=0)
+    near = [row for row, bits in enumerate(far) if bits <= limit]
+    near = heapq.nsmallest(RESCORED, near, far.__getitem__)
+    rows = ((product(query, numbers[row * size : row * size + size]), row) for row in near)
+    return sorted(((score / SCALE, row) for score, row in rows), reverse=True)
+
+
+SCALE = 32767  # a number between -1 and 1 is kept as an integer of two bytes
+
+
+def mean_of(vectors: Entry) -> list[float]:
+    """Return the mean of a sample of the vectors."""
+    size, numbers = vectors["size"], vectors["numbers"]
+    starts = range(0, len(numbers), size * max(1, len(vectors["codes"]) // SAMPLE) or 1)
+    columns = zip(*(numbers[start : start + size] for start in starts), strict=True)
+    return [sum(column) / SCALE / len(starts) for column in columns]
+
+
+def closeness(query: list[float], vectors: Entry) -> dict[int, float]:
+    """Return how close in meaning memories are to query, where that is more than chance.
+
+    It is the cosine beside the mean, since what all memories share tells nothing.
+    """
+    mean, places = vectors["mean"], vectors["places"]
+    square = product(mean, mean)
+    shared = product(query, mean) / (square or 1)
+    query = [number - shared * common for number, common in zip(query, mean, strict=True)]
+    scale = math.hypot(*query) * math.sqrt(max(0.01, 1 - square)) or 1
+    near = [(row, score / scale) for score, row in nearest(query, vectors)]
+    return {places[row]: close for row, close in near if close > CLOSE and row in places}
+
+
+def mixed(scores: dict[int, float], close: dict[int, float], index: Entry) -> dict[int, float]:
+    """Return scores by words and closeness in meaning as one score.
+
+    What was learned around a close memory gains too, as it does around a word.
+    """
+    around, mixture = defaultdict[int, float](float), defaultdict[int, float](float)
+    for number, near in close.items():
+        _, _, day, place, _ = index["memories"][number]
+        for step, share in NEARBY.items():
+            if step and 0 <= place + step < len(day):
+                other = day[place + step]
+                around[other] = max(around[other], SUPPORT * share * near**2)
+    for number, near in close.items():
+        around[number] += near**2
+    for share, part in ((1 - MEANING, scores), (MEANING, around)):
+        most = max(part.values(), default=0) or 1
+        for number, score in part.items():
+            mixture[number] += share * score / most
+    return mixture
+
+
+def subject_name(text: str) -> str:
+    """Return the one name that a memory is about; nothing where it has none, or several.
+
+    >>> subject_name("User's sister Kim lives in Oslo"), subject_name("User likes tea")
+    ('kim', '')
+    """
+    capitals, (parts, _) = names_of(text), frame(text)
+    named = [(word, opener) for word, opener, _, token, _ in parts if token in capitals]
+    about = [one for one in named if one[1] not in DETAIL] or named  # not where or with whom
+    return about[0][0] if len(about) == 1 else ""
 
 
 def candidates(fact: str, index: Entry) -> list[int]:
@@ -945,9 +1049,8 @@ def cold_path(path: Path) -> Path:
 
 
 def cold_key(record: Entry) -> bytes:
-    """Return what tells one cold record from another, decay and the day aside."""
-    aside = {"strength": None, "last_decayed": None}
-    return json_bytes([record["reason"], record["entry"] | aside])
+    """Return what tells the entry of one cold record from another, decay aside."""
+    return json_bytes(record["entry"] | {"strength": None, "last_decayed": None})
 
 
 def cold_records(data: bytes) -> Iterator[Entry]:
@@ -959,6 +1062,63 @@ def cold_records(data: bytes) -> Iterator[Entry]:
                 yield {"reason": "", "day": "", **record}
 
 
+def vectors_path(path: Path) -> Path:
+    """Return the file of vectors that belongs to the brain at path; it can be made anew."""
+    return path.with_suffix(".vectors")
+
+
+VECTORS = f"brain vectors 1 {sys.byteorder}"  # format, its version, and how numbers are written
+
+
+def text_key(text: str) -> int:
+    """Return the number under which the vector of a text is kept."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def read_vectors(path: Path, model: str, size: int | None) -> Entry:
+    """Return the vectors of a model kept beside the brain; of a torn or foreign file none.
+
+    With size, so many numbers must be in each.
+    """
+    vectors: Entry = {"model": model, "size": 0, "rows": {}, "codes": [], "numbers": array("h")}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        data = vectors_path(path).read_bytes()
+        start = data.index(b"\n") + 1
+        about = json.loads(data[:start])
+        size, count = size or about["size"], about["count"]
+        wide, codes = (size + 7) // 8, start + 8 * count
+        end, whole = codes + wide * count, codes + (wide + 2 * size) * count == len(data)
+        if whole and [*about.values()] == [VECTORS, model, size, count]:
+            rows = zip(array("q", data[start:codes]), range(count), strict=True)
+            places = range(codes, end, wide)
+            vectors["codes"] = [int.from_bytes(data[at : at + wide], "big") for at in places]
+            vectors["numbers"].frombytes(memoryview(data)[end:])
+            vectors |= {"size": size, "rows": dict(rows)}
+    return vectors
+
+
+def add_vectors(vectors: Entry, keys: list[int], found: list[list[float]]) -> None:
+    """Add a vector for each key; those of another size than the new ones are dropped."""
+    if vectors["size"] != len(found[0]):
+        vectors |= {"size": len(found[0]), "rows": {}, "codes": [], "numbers": array("h")}
+    for key, vector in zip(keys, found, strict=True):
+        vectors["rows"][key] = len(vectors["codes"])
+        vectors["codes"].append(sign_code(vector))
+        vectors["numbers"].extend(round(number * SCALE) for number in vector)
+
+
+def write_vectors(path: Path, vectors: Entry) -> None:
+    """Replace the file of vectors beside the brain: a line about them, keys, codes, numbers."""
+    about = {"format": VECTORS, "model": vectors["model"], "size": vectors["size"]}
+    head, keys = json_bytes(about | {"count": len(vectors["rows"])}), array("q", vectors["rows"])
+    codes = (code.to_bytes((vectors["size"] + 7) // 8, "big") for code in vectors["codes"])
+    with lock(beside(path, ".lock"), LOCK_SECONDS) as held:
+        if held:
+            data = [head, keys.tobytes(), *codes, vectors["numbers"].tobytes()]
+            replace_file(vectors_path(path), b"".join(data))
+
+
 def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
     """Append (reason, entry) pairs to the cold store of path, flushed to disk.
 
@@ -966,16 +1126,16 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
     """
     day = today.isoformat()
     new = [{"day": day, "reason": reason, "entry": entry} for reason, entry in gone]
-    lines = [(cold_key(one), json_bytes(one)) for one in new]
+    lines = [(cold_key(one), one["reason"], json_bytes(one)) for one in new]
     if not new:
         return
     with writing(cold_path(path)):
         with open_private(cold_path(path), os.O_APPEND) as out:
-            back = 2 * sum(len(line) for _, line in lines) + 65_536
+            back = 2 * sum(len(line) for *_, line in lines) + 65_536
             out.seek(max(0, out.seek(0, os.SEEK_END) - back))
             tail = out.read()
-            known = set(map(cold_key, cold_records(tail)))
-            fresh = [line for key, line in lines if key not in known]
+            last = {cold_key(record): record["reason"] for record in cold_records(tail)}
+            fresh = [line for key, reason, line in lines if last.get(key) != reason]
             torn = b"\n" if tail and not tail.endswith(b"\n") else b""
             out.write(torn + b"".join(fresh))
             out.flush()
@@ -983,14 +1143,14 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
         sync_folder(path)
 
 
-def cold_memories(path: Path) -> dict[str, Entry]:
+def cold_memories(path: Path, reasons: bytes = rb"(?!slept)\w*") -> dict[str, Entry]:
     """Return by text the last record on every memory in the cold store, the newest last.
 
-    Those that came back are left out.
+    Of those with other reasons nothing is read; those that came back are left out.
     """
-    lines = (file_bytes(cold_path(path)) or b"").split(b"\n")
+    line = re.compile(rb'^\{"day": "[^"]*", "reason": "(?:' + reasons + rb')".*$', re.M)
     found: dict[str, Entry] = {}
-    for record in cold_records(b"\n".join(line for line in lines if not SLEPT_LINE.match(line))):
+    for record in cold_records(b"\n".join(line.findall(file_bytes(cold_path(path)) or b""))):
         if is_memory(record["entry"]):
             found.pop(record["entry"]["memory"], None)
             if record["reason"] != "revived":
@@ -1028,6 +1188,48 @@ def drop_old_turns(path: Path, today: date) -> None:
     kept = [line for line in lines if not (old := SLEPT_LINE.match(line)) or old[1] >= oldest]
     if len(kept) < len(lines):
         replace_file(cold, b"\n".join(kept))
+
+
+def cold_index(path: Path, seconds: float = math.inf) -> Entry:
+    """Return the lines of the cold store that are not turns, and which hold a word or name.
+
+    The index is read from its file, which can be made anew, and brought up to date for at
+    most seconds; "whole" tells whether they were enough.
+    """
+    index: Entry = {"entered": 0, "checksum": 0, "words": {}}
+    file, data, until = path.with_suffix(".cold.index"), b"", time.monotonic() + seconds
+    with contextlib.suppress(OSError):
+        data = cold_path(path).read_bytes()
+    lines = [line for line in data.split(b"\n")[:-1] if not SLEPT_LINE.match(line)]
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(file.read_bytes())
+        if kept["checksum"] == zlib.crc32(b"\n".join(lines[: kept["entered"]])):
+            index = kept
+    start, found = index["entered"], defaultdict[str, list[str]](list)
+    for number in range(start, len(lines)):
+        if time.monotonic() > until:
+            break
+        for key in cold_keys(lines[number]):
+            found[key].append(str(number))
+        index["entered"] = number + 1
+    for key, numbers in found.items():
+        index["words"][key] = f"{index['words'].get(key, '')} {' '.join(numbers)}"
+    if index["entered"] > start + COLD_TAIL_LINES:
+        index["checksum"] = zlib.crc32(b"\n".join(lines[: index["entered"]]))
+        with contextlib.suppress(BrainError), lock(beside(path, ".lock"), 0) as held:
+            if held:
+                replace_file(file, json_bytes(index))
+    return index | {"lines": lines, "whole": index["entered"] == len(lines)}
+
+
+def cold_keys(line: bytes) -> set[str]:
+    """Return what a line of the cold store is found by: words, "=name", "!forgotten"."""
+    keys = set()
+    for record in cold_records(line):
+        if is_memory(record["entry"]):
+            text = record["entry"]["memory"]
+            keys = {*words(text), f"={subject_name(text)}", f"!{record['reason']}"}
+    return keys - {"=", "!faded"}
 
 
 # --- Ollama ------------------------------------------------------------------
@@ -1111,7 +1313,7 @@ def hang_up(host: str) -> None:
 
 def reach(host: str, path: str, body: Entry | None) -> Any:
     """Return the response to one request, asked again while the server is busy."""
-    times = (CONNECT_SECONDS, READ_SECONDS)
+    times = (CONNECT_SECONDS, EMBED_SECONDS if path == "/api/embed" else READ_SECONDS)
     options = {"json": body, "stream": True, "timeout": times, "allow_redirects": False}
     session = session_for(host, threading.current_thread() is not threading.main_thread())
     for pause in (*RETRY_SECONDS, None):
@@ -1167,8 +1369,9 @@ def answer_line(host: str, line: bytearray, body: Entry | None) -> Entry:
 def unreachable(host: str, err: Exception) -> OllamaError:
     """Return the error for a connection that could not be made, or that broke."""
     text = str(err)
-    if "Read timed out" in text:
-        return OllamaError(f"Ollama at {host} was silent for {READ_SECONDS} seconds.", AGAIN)
+    if late := re.search(r"Read timed out(?:.*timeout=(\d+))?", text):
+        seconds = late[1] or READ_SECONDS
+        return OllamaError(f"Ollama at {host} was silent for {seconds} seconds.", AGAIN)
     if "BadStatusLine" in text:
         return refusal(host, 0, bytearray(), None)
     if "roxy" in text:
@@ -1278,6 +1481,23 @@ def window_of(value: object) -> int:
     """Return a window in tokens, within reason whatever a server says; 0 for no number."""
     number = number_of(value)
     return int(min(max(number, 256), 1_000_000)) if number else 0
+
+
+def embed(host: str, name: str, texts: list[str]) -> list[list[float]]:
+    """Return a vector of length one for each text; raises OllamaError.
+
+    The model stays loaded for less long than Ollama keeps others, so that where memory
+    is short it gives way, and not the one that chats.
+    """
+    body = {"model": name, "input": texts, "keep_alive": "4m"}
+    found = whole(host, "/api/embed", body).get("embeddings")
+    with contextlib.suppress(TypeError):
+        lengths = [math.hypot(*vector) for vector in found or []]
+        sizes = {len(vector) for vector in found or []}
+        if len(lengths) == len(texts) and len(sizes) == 1 and all(0 < x < 1e9 for x in lengths):
+            pairs = zip(found or [], lengths, strict=True)
+            return [[number / length for number in vector] for vector, length in pairs]
+    raise OllamaError(f"{name} answers with something else than vectors.", "Name another.")
 
 
 def listed(host: str, path: str) -> list[Entry]:
@@ -1464,7 +1684,10 @@ def recalled_text(memory: Entry, today: date) -> str:
     """Return a memory as it stands before a message, with its age in words."""
     day = day_of(memory.get("last_mentioned"))
     text = printable(memory["memory"]).rstrip(".")
-    return f"{text} [{age_in_words(day, today)}]" if day else text
+    age = ("from long ago, " if is_faded(memory) else "") + (
+        age_in_words(day, today) if day else ""
+    )
+    return f"{text} [{age.removesuffix(', ')}]" if age else text
 
 
 def is_turn(entry: object) -> bool:
@@ -2237,7 +2460,7 @@ Gone = list[tuple[str, datetime]]  # what was forgotten, and when
 
 def forgotten(path: Path) -> Gone:
     """Return the memories that were forgotten, and the moment when."""
-    last = [one for one in cold_memories(path).values() if one["reason"] == "forgotten"]
+    last = [*cold_memories(path, b"forgotten|revived").values()]
     at = [moment_of({"at": f"{one['day']}T23:59:59"} | one["entry"]) for one in last]
     return [(one["entry"]["memory"], when) for one, when in zip(last, at, strict=True) if when]
 
@@ -2257,6 +2480,58 @@ def notes_of(turns: list[Entry], today: date) -> list[Entry]:
         notes.append({"said": clean(turn["user"]), "asked": asked, "day": day, "turn": turn})
         asked = str(turn.get("ai") or "")
     return notes
+
+
+# Words that are rare nowhere, however seldom the cold store holds them
+COMMON = LIKING.keys() | SLOTS.keys() | {*IRREGULAR.values(), *NUMBERS.values()}
+COMMON |= {stem(word) for word in SMALL_TALK}
+RARE, RARE_SHARE = 10, 0.001  # a word is rare in this many lines on memories, or this share
+LOOKED_AT = 50  # lines that are read for one text
+
+
+def faded_like(index: Entry, text: str, cue: bool = True) -> list[Entry]:
+    """Return the faded memories that are like a text, best first, by the index of the cold store.
+
+    With cue only those that it brings back: it holds the one name that they are about, or
+    two of their rare words. While the index is not whole there are none: a later line might
+    say that one was forgotten.
+    """
+    content = set(words(text)) - (COMMON if cue else set()) if index["whole"] else set()
+    most = max(RARE, len(index["lines"]) * RARE_SHARE) if cue else math.inf
+    points, found = Counter[str](), dict[str, Entry]()
+    for key, weight in [*((word, 1) for word in content), *((f"={word}", 2) for word in content)]:
+        numbers = index["words"].get(key, "")
+        if numbers.count(" ") <= most:
+            points.update(dict.fromkeys(numbers.split(), weight))
+    likely = [(count, int(number)) for number, count in points.items() if count > cue]
+    for _, number in heapq.nlargest(LOOKED_AT, likely):  # of a text the last line first
+        for record in cold_records(index["lines"][number]):
+            found.setdefault(record["entry"]["memory"], record)
+    return [record["entry"] for record in found.values() if record["reason"] == "faded"]
+
+
+def awakened(
+    cold: Entry, told: str, facts: list[Entry], known: list[Entry], index: Entry
+) -> list[Entry]:
+    """Return the faded memories that the user talks about, but none that is known again.
+
+    What is told brings them back, or a fact says the same.
+    """
+    found = {one["memory"]: one for one in faded_like(cold, told)[:FADED_MAX]}
+    for text in (fact["memory"] for fact in facts):
+        like = (one for one in faded_like(cold, text, cue=False))
+        found |= {one["memory"]: one for one in like if verdict(text, one["memory"]) == "same"}
+    for text in [*found]:
+        near = [known[number] for number in candidates(text, index) if known[number]]
+        if any(verdict(text, one["memory"]) == "same" for one in near):
+            del found[text]
+    return [*found.values()]
+
+
+def revived(memory: Entry, day: date, today: date) -> Entry:
+    """Return a faded memory as it is after the user spoke of it on day: as at its start."""
+    start = number_of(memory.get("start")) or LEVELS["small"]
+    return reinforce({**memory, "start": start}, day, today, 0)
 
 
 Change = tuple[Entry, str, str]  # a fact; "new", "same" or "update"; the old wording
@@ -2325,15 +2600,19 @@ class Night:
         self.mentioned: set[str] = set()  # wordings reinforced tonight
         self.failure: OllamaError | None = None
 
-    def store(self, path: Path, turns: list[Entry], changes: list[Change], today: date) -> bool:
-        """Merge changes into the brain; move the turns they came from to the cold store.
+    def store(
+        self, path: Path, turns: list[Entry], back: list[Entry], changes: list[Change], today: date
+    ) -> bool:
+        """Merge what comes back, and changes, into the brain; move their turns away.
 
         Returns whether it did: what was taken out of short_term meanwhile is not stored.
+        The cold store hears of what came back when it stands in the brain.
         """
         with uninterrupted(), open_brain(path) as brain:
             if any(turn not in brain["short_term"] for turn in turns):
                 return False
-            memories, cold = brain["long_term"], [("slept", turn) for turn in turns]
+            memories, cold = [*brain["long_term"], *back], [("slept", turn) for turn in turns]
+            self.done += [("revived", memory["memory"]) for memory in back]
             old = forgotten(path)
             for change in changes:
                 if is_forgotten(change[0]["memory"], turns[0], old):
@@ -2347,6 +2626,8 @@ class Night:
             for turn in turns:
                 brain["short_term"].remove(turn)
         self.read += len(turns)
+        with open_brain(path):
+            append_cold(path, today, [("revived", memory) for memory in back])
         return True
 
     def fail(self, path: Path, turns: list[Entry], today: date) -> None:
@@ -2377,12 +2658,18 @@ def sleep_on(
         turns = [note["turn"] for note in batch]
         try:
             facts, dropped = extracted(batch, model, today)
+            told, day = " ".join(note["told"] for note in batch), batch[0]["day"]
+            woken = awakened(cold_index(path), told, facts, known, index)
+            back = [revived(one, day, today) for one in woken]
+            known += back
+            extend_index(index, known)
+            night.mentioned |= {memory["memory"] for memory in back}
             changes = []
             for fact in facts:
                 changes.append(decided(fact, known, index, model))
                 follow(known, index, changes[-1])
             night.dropped += dropped
-            taken += batch if night.store(path, turns, changes, today) else []
+            taken += batch if night.store(path, turns, back, changes, today) else []
         except NoModel:
             raise
         except OllamaError as err:
@@ -2449,6 +2736,40 @@ def forget_memory(path: Path, memory: Entry, erase: bool, moment: datetime) -> i
         return len(turns) - len(brain["short_term"])
 
 
+def learn_vectors(
+    path: Path, host: str, name: str, memories: list[Any], size: int | None, seconds: float
+) -> Entry:
+    """Return the vectors of memories, after embedding for up to seconds what has none yet.
+
+    "places" tells which memory a row is of. Raises OllamaError; what was embedded is kept.
+    """
+    vectors, until = read_vectors(path, name, size), time.monotonic() + seconds
+    keys = {text_key(one["memory"]): n for n, one in enumerate(memories) if is_memory(one)}
+    missing = [key for key in keys if key not in vectors["rows"]]
+    before = len(vectors["rows"])
+    try:
+        while missing and time.monotonic() < until:
+            some = missing[-EMBED_BATCH:]  # the newest first
+            texts = [memories[keys[key]]["memory"].strip() or "-" for key in some]
+            add_vectors(vectors, some, embed(host, name, texts))
+            del missing[-EMBED_BATCH:]
+    finally:
+        if len(vectors["rows"]) != before:
+            write_vectors(path, vectors)
+    places = {row: keys[key] for key, row in vectors["rows"].items() if key in keys}
+    return vectors | {"places": places, "mean": mean_of(vectors)}
+
+
+def refresh(path: Path, host: str, embedder: str | None) -> None:
+    """Bring up to date what stands beside the brain and can be made anew."""
+    cold_index(path)
+    try:
+        if embedder:
+            learn_vectors(path, host, embedder, read_brain(path)["long_term"], None, math.inf)
+    except OllamaError as err:
+        say(f"The vectors for recall by meaning wait: {err.message}")
+
+
 def leave_summary(path: Path, notes: list[Entry], model: Model, today: date) -> None:
     """Leave a few sentences on what was talked about, for a chat that follows soon."""
     gone = forgotten(path)
@@ -2469,8 +2790,11 @@ def leave_summary(path: Path, notes: list[Entry], model: Model, today: date) -> 
 class Session:
     """A conversation: what the model was sent, byte for byte, and where it is kept."""
 
-    def __init__(self, path: Path, host: str, named: str | None) -> None:
+    def __init__(
+        self, path: Path, host: str, named: str | None, embedder: str | None = None
+    ) -> None:
         self.path, self.host, self.named = path, host, named
+        self.embedder = embedder  # the embedding model; None without one, or when it failed
         self.brain = read_brain(path)
         turns, gone = filter(is_turn, self.brain["short_term"]), forgotten(path)
         known = [turn for turn in turns if not is_forgotten(said_in(turn), turn, gone)]
@@ -2480,6 +2804,7 @@ class Session:
         self.system = ""  # written once, when the model's window is known
         self.seen: set[str] = set()  # memories that the model has been told
         self.index: Any = None
+        self.vectors: Any = None
         self.asked = ""  # the last message
         self.alone = False  # without a model, and the user knows
         self.off_record = False  # nothing is kept
@@ -2523,11 +2848,48 @@ def go_by(session: Session, brain: Brain) -> None:
 def recall(session: Session, message: str, today: date) -> list[str]:
     """Return what message calls to mind and the conversation has not seen, best first."""
     memories = session.brain["long_term"]
-    session.index = session.index or build_index(memories)
-    ranked = [memories[number] for number in rank(message, memories, session.index)]
-    new = [one for one in ranked if one["memory"] not in session.seen][:RECALLED_MAX]
+    if is_small_talk(message):
+        return []
+    if not session.index:
+        session.index, session.vectors = build_index(memories), None
+    scores = word_scores(message, memories, session.index)
+    if close := by_meaning(session, message):
+        scores = mixed(scores, close, session.index)
+    ranked = [memories[number] for number in best(scores, memories)]
+    cold = cold_index(session.path, COLD_START_SECONDS)
+    here = {one["memory"] for one in filter(is_memory, memories)} | session.seen
+    back = [one for one in faded_like(cold, message) if one["memory"] not in here]
+    new = [one for one in ranked if one["memory"] not in session.seen]
+    new = [*back[:FADED_MAX], *new][:RECALLED_MAX]
     session.seen |= {memory["memory"] for memory in new}
     return [recalled_text(memory, today) for memory in new]
+
+
+def by_meaning(session: Session, message: str) -> dict[int, float]:
+    """Return how close in meaning memories are to message, as far as they are.
+
+    Where that fails it is said once, and recall goes on without. An embedding model that
+    drives the one that chats out of memory would cost a load at every turn: it is left.
+    """
+    host, name, memories = session.host, session.embedder, session.brain["long_term"]
+    new = (is_memory(one) and one["memory"] not in session.seen for one in memories)
+    if not name or session.alone or not any(new):
+        return {}
+    try:
+        (query,) = embed(host, name, [message])
+        if not session.vectors:
+            loaded = [one.get("name") for one in listed(host, "/api/ps")]
+            if session.model and not any(same_name(one, session.model.name) for one in loaded):
+                raise OllamaError(f"There is no room for it beside {session.model.name}.", "")
+            size, seconds = len(query), CATCH_UP_SECONDS
+            session.vectors = learn_vectors(session.path, host, name, memories, size, seconds)
+        if len(query) != session.vectors["size"]:
+            raise OllamaError("Its vectors differ in size.", "Name another.")
+        return closeness(query, session.vectors)
+    except BrainError as err:
+        say(f"Recall goes on without {name}: {err.message}")
+        session.embedder = None
+        return {}
 
 
 def fitted(session: Session, model: Model, sent: str) -> list[Entry]:
@@ -3018,6 +3380,7 @@ def installed_models(context: click.Context, option: click.Parameter, begun: str
 SETTINGS = (
     ("brain", "BRAIN_FILE", "FILE", f"The brain file, else {SHOWN_PATH}."),
     ("model", "BRAIN_MODEL", "NAME", "The model to talk to."),
+    ("embed-model", "BRAIN_EMBED_MODEL", "NAME", "A model for recall by meaning."),
     ("host", "OLLAMA_HOST", "ADDRESS", "Where Ollama listens."),
 )
 COMPLETED: dict[str, dict[str, Any]] = {
@@ -3116,7 +3479,8 @@ def chat(
     path, host = brain_path(context), host_of(context)
     if path.exists() and not off_record:
         clean_up(path, date.today())
-    session = Session(path, host, context.meta.get("brain.model"))
+    embedder = context.meta.get("brain.embed_model")
+    session = Session(path, host, context.meta.get("brain.model"), embedder)
     session.off_record = off_record
     stop_on_signals()
     interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
@@ -3212,8 +3576,10 @@ def sleep(context: click.Context, verbose: bool, quiet: bool) -> None:
         if not loaded:
             make_ready(Session(path, host_of(context), context.meta.get("brain.model")), False)
         context.exit(slept(context, path, loaded, quiet, verbose))
-    elif path and not quiet:
-        say("Nothing to sleep on: no new messages.")
+    elif path:
+        refresh(path, host_of(context), context.meta.get("brain.embed_model"))
+        if not quiet:
+            say("Nothing to sleep on: no new messages.")
 
 
 def slept(
@@ -3233,6 +3599,7 @@ def slept(
                     load(model)
             with progress("Sleeping", night.messages, quiet) as bar:
                 sleep_on(path, model, date.today(), bar.update, night)
+            refresh(path, model.host, context.meta.get("brain.embed_model"))
         except OllamaError as err:
             night.failure = err
         except KeyboardInterrupt:
@@ -3243,7 +3610,7 @@ def slept(
     return night.failure.exit_code if night.failure else 0
 
 
-MARKS = {"new": "+", "remembered again": "+", "strengthened": "^", "updated": "~"}
+MARKS = {"new": "+", "remembered again": "+", "revived": "^", "strengthened": "^", "updated": "~"}
 
 
 def report(night: Night, quiet: bool, verbose: bool) -> None:

@@ -233,9 +233,9 @@ def reads_only(body):
 
 def vector(text, size=VECTOR_SIZE):
     """Return text as counts of hashed words, of length one."""
-    counts = [0.0] * VECTOR_SIZE
+    counts = [0.0] * max(size, VECTOR_SIZE)
     for word in re.findall(r"\w+", text.casefold()):
-        counts[zlib.crc32(word.encode()) % VECTOR_SIZE] += 1
+        counts[zlib.crc32(word.encode()) % len(counts)] += 1
     counts = counts[:size]
     length = math.hypot(*counts) or 1
     return [count / length for count in counts]
@@ -315,6 +315,9 @@ class FakeOllama:
         self.one_at_a_time = False  # True: a call waits until the one before it ends
         self.cached_prompts = 1  # prompts a runner remembers
         self.load_seconds = 0.0
+        self.room = 3  # models in memory at once
+        self.synonyms = {}  # for /api/embed: a word, and the one that it means too
+        self.vector_size = VECTOR_SIZE
         self.pull_layers = [1_629_509_152, 8_433]
         self.pull_delay = 0.0
         self.unpullable = set()
@@ -752,6 +755,9 @@ class Handler(BaseHTTPRequestHandler):
     def load(self, name):
         """Take the time that loading takes; hanging up meanwhile aborts it."""
         self.fake.runners.pop(name, None)
+        while len(self.fake.runners) >= self.fake.room:  # who would leave first, goes
+            idle = self.fake.runners
+            idle.pop(min(idle, key=lambda one: idle[one].keep_alive_seconds))
         try:
             self.pause(self.fake.load_seconds)
         except Gone:
@@ -939,8 +945,9 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, "input is empty")
         if self.body.get("truncate") is False and max(counts) > runner.window:
             raise Refused(400, "the input length exceeds the context length")
-        size = self.body.get("dimensions") or VECTOR_SIZE
-        vectors = [vector(text, size) for text in texts]
+        size = self.body.get("dimensions") or self.fake.vector_size
+        meant = [" ".join(self.fake.synonyms.get(w, w) for w in text.split()) for text in texts]
+        vectors = [vector(text, size) for text in meant]
         took = {"total_duration": time.time_ns() - self.began, "load_duration": 1}
         head = {"model": name, "embeddings": vectors}
         self.plain({**head, **took, "prompt_eval_count": sum(counts)})
