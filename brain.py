@@ -746,7 +746,7 @@ def product(one: Iterable[float], other: Iterable[float]) -> float:
     return float(sum(map(mul, one, other)))
 
 
-def nearest(query: list[float], vectors: Entry) -> list[tuple[float, int]]:
+def nearest_rows(query: list[float], vectors: Entry) -> list[tuple[float, int]]:
     """Return product and row of the RESCORED vectors nearest to query, best first."""
     size, numbers = vectors["size"], vectors["numbers"]
     far = list(map(int.bit_count, map(xor, vectors["codes"], repeat(sign_code(query)))))
@@ -778,7 +778,7 @@ def closeness(query: list[float], vectors: Entry) -> dict[int, float]:
     shared = product(query, mean) / (square or 1)
     query = [number - shared * common for number, common in zip(query, mean, strict=True)]
     scale = math.hypot(*query) * math.sqrt(max(0.01, 1 - square)) or 1
-    near = [(row, score / scale) for score, row in nearest(query, vectors)]
+    near = [(row, score / scale) for score, row in nearest_rows(query, vectors)]
     return {places[row]: close for row, close in near if close > CLOSE and row in places}
 
 
@@ -1782,7 +1782,8 @@ GREETING_TOKENS = 60
 GREETING = """\
 Greet me with one short, warm question that means: "{}" Write the question alone."""
 DAYS_BEFORE, DAYS_AHEAD = 3, 6  # so near, the name of a weekday says enough
-SORE = r"""(?x)\b(?:ill\b|illness|sick|disease|diagnos|h?osp(?:it|ed)a|[ck]lini|surg|opera[tcz]i|biops|cancer|cancro|krebs|tumou?r|chemo|doct|arzt|medi[ck]|medecin
+SORE = r"""(?x)\b(?:
+    ill\b|illness|sick|disease|diagnos|h?osp(?:it|ed)a|[ck]lini|surg|opera[tcz]i|biops|cancer|cancro|krebs|tumou?r|chemo|doct|arzt|medi[ck]|medecin
     |th?erap|injur|accident|incident|unfall|pain|depress|anxi|crisi|[ck]rise|krank|mala[dt]|enferm|doent|abort|miscarr|suicid|died|dies\b|dying|dead\b|death
     |funer|buri|e[nt]+i?err|obseq|beerdig|begrab|trauer|tot\b|tod\b|gestorb|mort[eiosa]?\b|mourn|muert|muri[oa]|morr|decea?s|grie[fv]|los[est]|verlor|verlust
     |perd[iu]|pers[oa]\b|divor|widow|ge?schied|scheidung|separa|trenn|getrenn|ruptur|breakup|br[eo]a?ke?(?:s|ing)?\ up|split|fight|fought|argu|quarrel|streit
@@ -2133,6 +2134,11 @@ def stated(sentence: str) -> str:
     return ", ".join(parts[: next(asking, 0)])
 
 
+def is_small_talk(text: str) -> bool:
+    """Return whether text has no words but those that everybody says."""
+    return SMALL_TALK.issuperset(re.findall(r"[^\W_]+(?:'[a-z]+)?", text.casefold()))
+
+
 def minable(said: str, asked: str) -> str:
     """Return what of a message may hold a fact: no orders, questions, play or secrets."""
     kept, text = [], said.replace("’", "'")
@@ -2145,7 +2151,7 @@ def minable(said: str, asked: str) -> str:
         if re.search(r"\w", sentence) and not refused and not has_secret(sentence):
             kept.append(stated(sentence))
     text = " ".join(filter(None, kept))
-    said_by_all = SMALL_TALK.issuperset(re.findall(r"[^\W_]+(?:'[a-z]+)?", text.casefold()))
+    said_by_all = is_small_talk(text)
     answers = question_of(asked) and re.match(rf"\W*(?:{YES_OR_NO})", text)
     return "" if said_by_all and not answers else text
 

@@ -51,10 +51,10 @@ def vector_search(count, queries=20):
     brain.add_vectors(vectors, [*range(count)], every)
     fast, slow, found = [], [], 0
     for query in asked:
-        taken, best = timed(lambda query=query: brain.nearest(query, vectors))
+        taken, best = timed(lambda query=query: brain.nearest_rows(query, vectors))
         exactly, exact = timed(
             lambda query=query: heapq.nlargest(
-                10, range(count), key=lambda row: brain.product(query, every[row])
+                10, range(count), key=lambda row, query=query: brain.product(query, every[row])
             ),
             1,
         )

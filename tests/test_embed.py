@@ -192,7 +192,7 @@ def test_the_search_finds_what_comparing_all_finds():
     found = 0
     for query in queries:
         exact = sorted(range(3000), key=lambda n: -brain.product(query, every[n]))[:10]
-        best = brain.nearest(query, vectors)
+        best = brain.nearest_rows(query, vectors)
         assert best == sorted(best, reverse=True)
         assert abs(best[0][0] - brain.product(query, every[best[0][1]])) < 0.001
         found += len({row for _, row in best[:10]} & {*exact})
