@@ -54,7 +54,9 @@ def vector_search(count, queries=20):
         taken, best = timed(lambda query=query: brain.nearest_rows(query, vectors))
         exactly, exact = timed(
             lambda query=query: heapq.nlargest(
-                10, range(count), key=lambda row, query=query: brain.product(query, every[row])
+                10,
+                range(count),
+                key=lambda row, query=query, every=every: brain.product(query, every[row]),
             ),
             1,
         )
