@@ -182,9 +182,9 @@ def is_memory(entry: object) -> bool:
 
 def number_of(value: object) -> float | None:
     """Return a strength or the like, or None where no sound number was written."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) not in (int, float):
         return None
-    return value if abs(value) < 1e9 else None
+    return value if abs(value) < 1e9 else None  # type: ignore
 
 
 def counted_until(memory: Entry) -> date | None:
@@ -287,19 +287,38 @@ UNSPACED = r"\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3041-\u30ff\u3400-\u
 SIGNS = r"\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0980-\u0dff"
 EMOJI = r"\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
 TOKEN = re.compile(
-    r"[a-z](?:\+\+?|#|'(?=[^\W\d_]{2})|-(?=[\s.,;]|\Z))"  # C++, C#, A+, A-, l'
-    rf"|\d{{4}}-\d\d-\d\d|(?:(?<=\s)-)?\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
+    r"[a-z][a-z0-9]++(?![^\W_])|[a-z](?:\+\+?|#|'(?=[^\W\d_]{2})|-(?=[\s.,;]|\Z))"  # C++, C#, A+, A-, l'
+    rf"|\d{{4}}-\d\d(?:-\d\d)?|(?:(?<=\s)-)?\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
     rf"|[{UNSPACED}]+|[{EMOJI}]|'s?(?![a-z])|[,;:()]"
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
-REWORDED = {  # ways to say one thing
-    r"(?<=[a-z])'(?:re|ve|ll|d|m)\b": "",
-    "n't": " not",
-    r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) ": r"user 's \1 is ",
-    r"\buser (?:is|'s name is) called ": "user 's name is ",
-    r"\bis (?:called|named) ": "is ",
-    r"\b([a-z])-(?=[a-z]{3})|((?:^|\b(?:an?|the|my|her|his) )[etux]) (?=[a-z]{3})": r"\1\2",
-}
+ARTICLE = "|".join(rf"(?<=\b{word} ..)" for word in ("a", "an", "the", "my", "her", "his"))
+MONTHS = grouped("""01 january januar janvier enero janeiro gennaio,02 february februar fevrier febrero fevereiro febbraio,03 march marz mars marzo
+    marco,04 april avril abril aprile,05 may mai mayo maio maggio,06 june juni juin junio junho giugno,07 july juli juillet julio julho luglio,08 august aout
+    agosto,09 september septembre septiembre setembro settembre,10 october oktober octobre octubre outubro ottobre,11 november novembre noviembre novembro,12
+    december dezember decembre diciembre dezembro dicembre""")
+DATE = rf"\b(?:(\d\d?)(?:st|nd|rd|th|\.)? (?:of |de )?)?({'|'.join(MONTHS)}) (?:(\d\d?)(?:st|nd|rd|th)?,? )?(?:de )?(\d{{4}})\b"
+
+
+def iso_date(match: re.Match[str]) -> str:
+    """Return a date in words, with its year, as one ISO word."""
+    day = match[1] or match[3]
+    return f"{match[4]}-{MONTHS[match[2]]}" + (f"-{int(day):02}" if day else "")
+
+
+REWORDED: list[
+    tuple[str, str, Any]
+] = [  # ways to say one thing: a sign of it, the way, and how it is read
+    ("'", r"(?<=[a-z])'(?:re|ve|ll|d|m)\b", ""),
+    ("n't", "n't", " not"),
+    ("ed ", r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) ", r"user 's \1 is "),
+    ("ed ", r"\buser (?:is|'s name is) called ", "user 's name is "),
+    ("ed ", r"\bis (?:called|named) ", "is "),
+    ("-", r"\b([a-z])-(?=[a-z]{3})", r"\1"),
+    (" 19", DATE, iso_date),
+    (" 20", DATE, iso_date),
+    (" ", rf"\b([etux]) (?=[a-z]{{3}})(?:{ARTICLE}|(?<=^..))", r"\1"),
+]
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
 USER_UNSPACED = re.compile("(?:用户|用戶|我)的?|ユーザー[はがの]?|ผู้ใช้")
 NUMBERS = grouped("""1 one,2 two zwei deux dos due dois duas,3 three drei trois tres tre,4 four vier quatre cuatro quattro quatro,5 five funf cinq cinco
@@ -313,13 +332,13 @@ NEUTRAL = terms("""a an the to 's ' really very quite also now currently das dem
     os un una une uno um uma sehr muy muito molto jetzt agora adesso ahora""")
 DETAIL = terms("""in on at near with as for im mit bei als en dans avec chez con como em
     com nel nella""")
-STRICT = terms("""about after again against all already always am among and any are away be because been before being but by can could did do does during each
+STRICT = terms("""about above after again against all already always am among and any are away be because been before being but by can could did do does during each
     else enough even ever every few from had has have having he her here him his how if instead into is it its just less many more most much must named of off
     often once only or other our out over own per she should since so some such than that their them then there these they this those through too under until
     up was we were what when where which while who why will without would you your auch auf aus dass fur ihr ihre ihren ist nach oder sein seine sich sind um
     und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur t' y al
     del e ella es esta o para pero por si su sus tiene ao da do dos na nas nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben habe , ; : (
-    )""")
+    ) although anyone anything around behind being below beside between both called doing done down either everyone everything itself rather same shall someone something us whether whose yet yours""")
 IRREGULAR = grouped("""become became,begin began begun,bite bitten,break broke broken,bring brought,build built,buy bought,catch caught,child children,choose
     chose chosen,come came,die died dying dead,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,feel felt,fight fought,find
     found,fly flew flown,foot feet,forget forgot forgotten,get got gotten,give gave given,go went gone,grow grew grown,hear heard,hold held,keep kept,know knew
@@ -337,6 +356,7 @@ ENDINGS = {
     r"^(.*[aeiouy].*)(ing|(?<!e)ed)$": r"\1",
     r"^(?![^aeiouy]*[aeiouy][^aeiouwxy]e$)(.{4,})e$": r"\1",
     r"(?<=...)gic$": "gy",
+    r"(?<=...[st])ion$": "",
 }
 
 
@@ -359,8 +379,11 @@ def tokens_of(text: str) -> list[str]:
         text = unicodedata.normalize("NFKC", text).casefold().translate(LETTERS)
         text = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
         text = USER_UNSPACED.sub(" user ", unicodedata.normalize("NFC", text))
-    for phrase, instead in REWORDED.items():
-        text = re.sub(phrase, instead, text)
+    for sign, way, instead in REWORDED:
+        if sign in text:
+            text = re.sub(way, instead, text)
+    if text.isascii():
+        return TOKEN.findall(text)
     tokens: list[str] = []
     for token in TOKEN.findall(text):
         run = len(token) > 2 and token[0] > "\u0e00" and UNSPACED_RUN.match(token)
@@ -458,11 +481,11 @@ def slots_of(content: list[str]) -> set[str]:
             found.add(f"{'like' if word in LIKING else 'favourite'} {after}")
         elif word in SLOTS and place < 3:
             found.add(SLOTS[word])
-        elif re.match(r"\d{4}-", word):
-            found.add(f"date {content[0]}")
         elif word.isdigit():
             aged = after in YEARS or len(content) == 1 or content[place - 1] == "turn"
             found.add("age" if aged else f"n {after}")
+        elif ISO_DAY.match(word):
+            found.add(f"date {content[0]}")
     return {f"{who} {slot}" for slot in found}
 
 
@@ -514,7 +537,7 @@ def form(token: str, word: str, before: str) -> str:
         return "" if before in BE else "ing"
     if IRREGULAR.get(token, "not") not in ("not", token):
         return "irregular"  # a past, or a plural
-    if token != word and token.endswith(("ed", "e")):
+    if token != word and token.endswith(("ed", "e", "ion")):
         return token[len(word) :]  # "wohnte" is not "wohnt"
     if before == "to":
         return "ing"  # "likes to swim" is "likes swimming"
@@ -530,32 +553,74 @@ def by_role(parts: list[Part], names: set[str]) -> dict[str, list[tuple[str, str
 
 
 K1, LENGTH, TYPICAL_WORDS = 0.9, 0.2, 8  # BM25 for memories: short, so little length correction
-NEARBY = {0: 1, 1: 0.55, 2: 0.38, 3: 0.27, 4: 0.19, -1: 0.44, -2: 0.3, -3: 0.22, -4: 0.15}
+NEARBY = (
+    0.15,
+    0.22,
+    0.3,
+    0.44,
+    1,
+    0.55,
+    0.38,
+    0.27,
+    0.19,
+)  # from 4 places before a match to 4 after
 SUBJECT = NAME = 2  # times as much: the memory begins with the word; the message capitalises it
-STRONG, ASKED, RANKED = 100, 40, 200  # memories with neighbours, words looked up, memories returned
+STRONG, ASKED, RANKED = 60, 40, 200  # memories with neighbours, words looked up, memories returned
+ENOUGH, HITS = (
+    500,
+    10_000,
+)  # memories scored before common words add no others; newest ones with a word
+SLOT_MATES = 50  # newest memories of one slot that a new fact is compared with
 
 
 def build_index(memories: list[Any]) -> Entry:
-    """Return what rank and candidates look up, for memories as they stand in a list."""
-    index: Entry = {"memories": []} | {key: defaultdict(list) for key in ("words", "slots", "days")}
+    """Return what rank and candidates look up, for memories as they stand in a list.
+
+    Every text has a number for good; places tells where in the list it stands now.
+    """
+    index: Entry = {"known": [], "rows": [], "places": {}, "slotted": 0}
+    index |= {key: defaultdict(list) for key in ("words", "slots", "days")}
     extend_index(index, memories)
     return index
 
 
 def extend_index(index: Entry, memories: list[Any]) -> None:
-    """Enter in index the memories that were appended since; what is no memory has no words."""
-    for number in range(len(index["memories"]), len(memories)):
-        memory = memories[number] if is_memory(memories[number]) else {"memory": ""}
-        content = words(memory["memory"])
-        for word in set(content):
-            index["words"][word].append(number)
-        only = [f"only {word}" for word in core(content)]
-        for slot in slots_of(content).union(only if len(only) == 1 else ()):
-            index["slots"][slot].append(number)
-        day = index["days"][memory.get("learned")] if isinstance(memory.get("learned"), str) else []
-        weight = (K1 + 1) / (1 + K1 * (1 - LENGTH + LENGTH * len(content) / TYPICAL_WORDS))
-        index["memories"].append((content[:1], weight, day, len(day), len(only)))
-        day.append(number)
+    """Bring index in step with memories, where some were added, changed, moved or taken out."""
+    start, held = len(index["known"]), dict[tuple[str, str], int]()
+    if memories[:start] != index["known"]:
+        held = {text_and_day(index["known"][at]): n for n, at in index["places"].items()}
+        start, index["places"] = 0, {}
+    for place in range(start, len(memories)):
+        key = text_and_day(memories[place])
+        number = held.pop(key) if key in held else enter(index, *key)
+        index["places"][number] = place
+    index["known"] = [*memories]
+
+
+def text_and_day(memory: Any) -> tuple[str, str]:
+    """Return what an index goes by: the text of a memory and the day it was learned."""
+    if not is_memory(memory):
+        return "", ""
+    learned = memory.get("learned")
+    return memory["memory"], learned if isinstance(learned, str) else ""
+
+
+def enter(index: Entry, text: str, learned: str) -> int:
+    """Enter one memory in index, and return its number."""
+    content, number = words(text), len(index["rows"])
+    for word in {*content, *date_words(learned)} if content else ():
+        index["words"][word].append(number)
+    day = index["days"][learned] if learned and content else []
+    weight = (K1 + 1) / (1 + K1 * (1 - LENGTH + LENGTH * len(content) / TYPICAL_WORDS))
+    index["rows"].append((content, weight, day, len(day)))
+    day.append(number)
+    return number
+
+
+@functools.cache
+def date_words(day: str) -> list[str]:
+    """Return the words by which a message may name a day."""
+    return [day[:10], day[:7], f"month {day[5:7]}"] if day_of(day) else []
 
 
 def weight(memory: Entry) -> tuple[float, str]:
@@ -569,47 +634,57 @@ def rank(message: str, memories: list[Any], index: Entry | None = None) -> list[
     BM25 over words; a match also counts, less, for what was learned around it.
     """
     index = index or build_index(memories)
-    extend_index(index, memories)
-    asked, scores = asked_words(message, index), defaultdict[int, float](float)
-    rows = index["memories"]
-    for rarity, word, numbers in asked:
-        for number in numbers:
-            scores[number] += rarity * (SUBJECT if rows[number][0] == [word] else 1)
-    for number in scores:
-        scores[number] *= rows[number][1]
-    scores |= nearby_scores(asked, heapq.nlargest(STRONG, scores, key=scores.__getitem__), rows)
-    floor = min(heapq.nlargest(RANKED, scores.values()), default=0)
-    found = [n for n, score in scores.items() if score >= floor and is_memory(memories[n])]
-    return sorted(found, key=lambda n: (scores[n], weight(memories[n])), reverse=True)[:RANKED]
+    if index["known"] != memories:
+        extend_index(index, memories)
+    asked, rows, places = asked_words(message, index), index["rows"], index["places"]
+    scores = direct_scores(asked, rows)
+    strong = heapq.nlargest(RANKED, scores, key=scores.__getitem__)
+    floor = scores[strong[-1]] if len(strong) == RANKED else 0
+    scores |= nearby_scores(asked, strong[:STRONG], rows)
+    found = [n for n, score in scores.items() if score >= floor and n in places]
+    found.sort(key=lambda n: (scores[n], weight(memories[places[n]])), reverse=True)
+    return [places[n] for n in found[:RANKED]]
 
 
 def asked_words(message: str, index: Entry) -> list[tuple[float, str, list[int]]]:
     """Return the rarest words of a message: rarity, word, the memories that hold it."""
-    content, held, total = words(message), index["words"], len(index["memories"])
+    content, held, total = words(message), index["words"], len(index["rows"])
     capitals = (raw for raw in message.split()[1:] if raw != raw.lower())
     names = {word for raw in capitals for word in words(raw)}
     joined = {stem(one + two) for one, two in pairwise(content)}
     asked = []
-    for word in {*content, *joined} & held.keys():
+    months = {f"month {MONTHS[word]}" for word in content if word in MONTHS}
+    months |= {word[:7] for word in content if ISO_DAY.match(word)}
+    for word in {*content, *joined, *months} & held.keys():
         rarity = math.log(1 + total / len(held[word])) * (NAME if word in names else 1)
-        asked.append((rarity, word, held[word]))
+        asked.append((rarity, word, held[word][-HITS:]))
     return heapq.nlargest(ASKED, asked)
+
+
+def direct_scores(asked: list[Any], rows: list[Any]) -> dict[int, float]:
+    """Return the scores of the memories that hold words asked for."""
+    scores = defaultdict[int, float](float)
+    for rarity, word, numbers in asked:
+        for number in scores.keys() & numbers if len(scores) > ENOUGH else numbers:
+            content, weight, _, _ = rows[number]
+            scores[number] += rarity * weight * (SUBJECT if content[0] == word else 1)
+    return scores
 
 
 def nearby_scores(asked: list[Any], strong: list[int], rows: list[Any]) -> dict[int, float]:
     """Return the scores around the strong memories, where neighbours' words count too."""
     around, scores = set(), defaultdict[int, float](float)
-    for _, _, day, place, _ in map(rows.__getitem__, strong):
+    for _, _, day, place in map(rows.__getitem__, strong):
         around.update(day[max(place - 4, 0) : place + 5])
     for rarity, word, numbers in asked:
         best: dict[int, float] = {}
         for number in around.intersection(numbers):
-            first, weight, day, place, _ = rows[number]
-            for step, share in NEARBY.items():
-                if 0 <= place + step < len(day):
-                    other = day[place + step]
-                    best[other] = max(best.get(other, 0), rarity * weight * share)
-            if first == [word]:
+            content, weight, day, place = rows[number]
+            first = max(place - 4, 0)
+            shares = NEARBY[first - place + 4 :]
+            for other, share in zip(day[first : place + 5], shares, strict=False):
+                best[other] = max(best.get(other, 0), rarity * weight * share)
+            if content[0] == word:
                 best[number] = rarity * weight * SUBJECT
         for number in around & best.keys():
             scores[number] += best[number]
@@ -622,19 +697,28 @@ def candidates(fact: str, index: Entry) -> list[int]:
     Near facts share two words, unless one has no more than one (slot "only"): so the
     most common word of several need not be looked up.
     """
+    enter_slots(index)
     mine, shared, held = core(words(fact)), Counter[int](), index["words"]
     forms = {word: [like for like in LIKING if word == "like"] or [word] for word in mine}
     lists = [{n for form in forms[word] for n in held.get(form, ())} for word in mine]
     for numbers in sorted(lists, key=len)[: max(1, len(mine) - 1)]:
         shared.update(numbers)
-    rows = index["memories"]
-    found = {n for n, count in shared.items() if count + 1 > 0.6 * min(len(mine), rows[n][4])}
+    rows, places = index["rows"], index["places"]
+    found = {n for n in shared if near(mine, core(rows[n][0]))}
     for slot in slots_of(words(fact)) | {f"only {word}" for word in mine}:
         found.update(index["slots"].get(slot, ())[-SLOT_MATES:])
-    return sorted(found)
+    return sorted(places[n] for n in found if n in places)
 
 
-SLOT_MATES = 50  # newest memories of one slot that a new fact is compared with
+def enter_slots(index: Entry) -> None:
+    """Enter the slots of the memories that came since; only a new fact looks them up."""
+    for number in range(index["slotted"], len(index["rows"])):
+        content = index["rows"][number][0]
+        only = core(content)
+        alone = {f"only {word}" for word in only} if len(only) == 1 else set()
+        for slot in slots_of(content) | alone:
+            index["slots"][slot].append(number)
+    index["slotted"] = len(index["rows"])
 
 
 # --- Store -------------------------------------------------------------------
@@ -2088,8 +2172,6 @@ def keep_turn(session: Session, *turns: Entry) -> None:
     with open_brain(session.path) as brain:
         brain["short_term"] = [*brain["short_term"], *session.unsaved]
     session.unsaved = []
-    if brain["long_term"] != session.brain["long_term"]:
-        session.index = None
     session.brain = brain
 
 
