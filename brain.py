@@ -289,7 +289,7 @@ EMOJI = r"\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
 TOKEN = re.compile(
     r"[a-z][a-z0-9]++(?![^\W_])|[a-z](?:\+\+?|#|'(?=[^\W\d_]{2})|-(?=[\s.,;]|\Z))"  # C++, C#, A+, A-, l'
     rf"|\d{{4}}-\d\d(?:-\d\d)?|(?:(?<=\s)-)?\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
-    rf"|[{UNSPACED}]+|[{EMOJI}]|'s?(?![a-z])|[,;:()]"
+    rf"|[{UNSPACED}]+|[{EMOJI}$€£¥₹%<>=~±←-⋿]|'s?(?![a-z])|[,;:()]"
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
 ARTICLE = "|".join(rf"(?<=\b{word} ..)" for word in ("a", "an", "the", "my", "her", "his"))
@@ -339,6 +339,10 @@ STRICT = terms("""about above after again against all already always am among an
     und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur t' y al
     del e ella es esta o para pero por si su sus tiene ao da do dos na nas nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben habe , ; : (
     ) although anyone anything around behind being below beside between both called doing done down either everyone everything itself rather same shall someone something us whether whose yet yours""")
+SMALL = USER | NEUTRAL | DETAIL | STRICT
+CAPITALS = re.compile(
+    r"(?<=[a-z] )(?:[AEOY]|[A-Z]{2,3})(?![\w'+#-])"
+)  # vitamin A, IT, the US: no small words
 IRREGULAR = grouped("""become became,begin began begun,bite bitten,break broke broken,bring brought,build built,buy bought,catch caught,child children,choose
     chose chosen,come came,die died dying dead,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,feel felt,fight fought,find
     found,fly flew flown,foot feet,forget forgot forgotten,get got gotten,give gave given,go went gone,grow grew grown,hear heard,hold held,keep kept,know knew
@@ -373,6 +377,7 @@ def words(text: str) -> list[str]:
 
 def tokens_of(text: str) -> list[str]:
     """Return the raw words of a text; text without spaces becomes pairs of characters."""
+    text = CAPITALS.sub(lambda word: word[0] * (1 + (word[0].lower() in SMALL)), text)
     if text.isascii():
         text = text.lower()
     else:
@@ -398,7 +403,7 @@ def stem(token: str) -> str:
     >>> [stem(word) for word in "planned plane hoping hopped parties part".split()]
     ['plan', 'plane', 'hope', 'hop', 'party', 'part']
     """
-    if token in USER or token in NEUTRAL or token in DETAIL or token in STRICT:
+    if token in SMALL:
         return ""
     known = NUMBERS.get(token) or IRREGULAR.get(token)
     if known or not 3 < len(token) < 40 or not token.isalpha():
@@ -426,10 +431,13 @@ KIN = stem_groups("""mother mum mom mama mutter mere madre mae mamma 妈妈 母�
 # Words that deny, end or wish, and others that change the fact to which they are added.
 ENDING = stem_groups("""not no never none stop quit cease end finish give lose leave sell die cancel drop nicht kein keine keinen keinem keiner mehr nie pas
     jamais plus nunca jamas nao sem non mai piu nem ya want wish hope plan try""").keys()
-HEDGES = terms(
-    "past future dream theory fiction almost nearly maybe perhaps fail former longer law"
+DOUBT = (
+    ENDING
+    | KIN.keys()
+    | stem_groups("""past future dream theory fiction almost nearly maybe perhaps fail former longer law mind vain joke jest hold loan
+    paper doubt risk game film movie play story novel show role test trial nothing nobody neither pretend name good little possible sueno sogno sonho reve traum nadie
+    ninguem niemand nessuno personne""").keys()
 )
-DOUBT = ENDING | KIN.keys() | HEDGES
 SLOTS = stem_groups("""home live move relocate reside wohnt lebt gezogen umgezogen habite demenage vive vivo mudo mudou mora abita trasferito trasferita 住在
     搬到,job work job employ profession occupation hire fire retire arbeitet arbeit beruf travaille trabaja trabajo trabalha lavora lavoro 工作,studies study
     studiert etudie estudia estuda studia major degree,status single married marry divorce engaged engage widow widowed separate ledig verheiratet geschieden
@@ -492,40 +500,48 @@ def slots_of(content: list[str]) -> set[str]:
 def contained(less: str, more: str) -> bool:
     """Return whether one fact says no more than the other, whose extra is mere detail."""
     (short, small), (long, large) = frame(less), frame(more)
-    shared = {part[0] for part in short}
-    kept = [part for part in long if part[0] in shared]
-    extra = [part for part in long if part[0] not in shared]
+    shared = {part[1] for part in short}
+    kept = [part for part in long if part[1] in shared]
+    extra = [part for part in long if part[1] not in shared]
     if small != large or (extra and len(shared - {"user"}) < 2):
         return False
-    full = {phrase for *_, phrase in kept}
-    for word, opener, _, token, phrase in extra:
-        named = token in names_of(more) and opener not in ("in", "on", "at")
+    full = {part[-1] for part in kept}
+    for opener, word, _, written, phrase in extra:
+        named = written[:1].isupper() and opener not in ("in", "on", "at")
         if opener not in DETAIL or phrase in full or word in DOUBT or word[0].isdigit() or named:
             return False
-    return by_role(kept, names_of(more)) == by_role(short, names_of(less))
+    return by_role(kept) == by_role(short)
 
 
-def names_of(text: str) -> set[str]:
-    """Return the raw words of a text that have a capital: "Turkey" is not "turkey"."""
-    capitals = (raw for raw in text.split() if raw != raw.lower())
-    return {token for raw in capitals for token in tokens_of(raw)} - USER
+Part = tuple[str, str, str, str, int]  # opener, word, form, spelling, number of the phrase
 
 
-Part = tuple[str, str, str, str, int]  # word, opener, form, raw word, number of the phrase
+def by_role(parts: list[Part]) -> list[Any]:
+    """Return the words of a fact by what opens their phrase, else in order."""
+    return sorted((part[:4] for part in parts), key=lambda part: part[0])
 
 
 def frame(text: str) -> tuple[list[Part], Counter[str]]:
     """Return the words of a fact with their places in it, and its strict small words."""
-    raw, opener, phrase = tokens_of(text), "", 0
+    raw, spelled, opener, phrase = tokens_of(text), spellings(text), "", 0
     parts, strict = [], Counter[str]()
     for before, token, after in zip(["", *raw], raw, [*raw[1:], ""], strict=False):
         word = "user" if token in USER else stem(token)
         if word:
-            parts.append((LIKING.get(word, word), opener, form(token, word, before), token, phrase))
+            part = (LIKING.get(word, word), form(token, word, before), spelled.get(token, ""))
+            parts.append((opener, *part, phrase))
         elif (token in DETAIL or token in STRICT) and not (token in BE and after.endswith("ing")):
             opener, phrase = token, phrase + 1
-            strict[token] += token in STRICT or after in DETAIL  # "moved in with" Ana
+            strict[spelled.get(token, token)] += token in STRICT or after in DETAIL  # "moved in with" Ana
     return parts, +strict
+
+
+def spellings(text: str) -> dict[str, str]:
+    """Return how words with a capital or an accent are spelled: "Turkey" is not "turkey"."""
+    found = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text))
+    marked = [word for word in found if word != word.lower() or not word.isascii()]
+    written = {token: word for word in marked for token in tokens_of(word) if token not in USER}
+    return {token: word if word.islower() else word.capitalize() for token, word in written.items()}
 
 
 BE = ("is", "are", "am")  # "is working" says what "works" says
@@ -537,19 +553,13 @@ def form(token: str, word: str, before: str) -> str:
         return "" if before in BE else "ing"
     if IRREGULAR.get(token, "not") not in ("not", token):
         return "irregular"  # a past, or a plural
+    if token in NUMBERS:
+        return ""
     if token != word and token.endswith(("ed", "e", "ion")):
         return token[len(word) :]  # "wohnte" is not "wohnt"
     if before == "to":
         return "ing"  # "likes to swim" is "likes swimming"
     return "s" if token.endswith("s") and token != word and before not in USER else ""
-
-
-def by_role(parts: list[Part], names: set[str]) -> dict[str, list[tuple[str, str, str]]]:
-    """Return the words of a fact under their openers, in order, names as written."""
-    roles = defaultdict[str, list[tuple[str, str, str]]](list)
-    for word, opener, shape, token, _ in parts:
-        roles[opener].append((word, shape, token if token in names else ""))
-    return roles
 
 
 K1, LENGTH, TYPICAL_WORDS = 0.9, 0.2, 8  # BM25 for memories: short, so little length correction
