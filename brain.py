@@ -293,10 +293,10 @@ TOKEN = re.compile(
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
 ARTICLE = "|".join(rf"(?<=\b{word} ..)" for word in ("a", "an", "the", "my", "her", "his"))
-MONTHS = grouped("""01 january januar janvier enero janeiro gennaio,02 february februar fevrier febrero fevereiro febbraio,03 march marz mars marzo
-    marco,04 april avril abril aprile,05 may mai mayo maio maggio,06 june juni juin junio junho giugno,07 july juli juillet julio julho luglio,08 august aout
-    agosto,09 september septembre septiembre setembro settembre,10 october oktober octobre octubre outubro ottobre,11 november novembre noviembre novembro,12
-    december dezember decembre diciembre dezembro dicembre""")
+MONTHS = grouped("""01 january januar janvier enero janeiro gennaio,02 february februar fevrier febrero fevereiro febbraio,03 march marz mars marzo marco,04
+    april avril abril aprile,05 may mai mayo maio maggio,06 june juni juin junio junho giugno,07 july juli juillet julio julho luglio,08 august aout agosto,09
+    september septembre septiembre setembro settembre,10 october oktober octobre octubre outubro ottobre,11 november novembre noviembre novembro,12 december
+    dezember decembre diciembre dezembro dicembre""")
 DATE = rf"\b(?:(\d\d?)(?:st|nd|rd|th|\.)? (?:of |de )?)?({'|'.join(MONTHS)}) (?:(\d\d?)(?:st|nd|rd|th)?,? )?(?:de )?(\d{{4}})\b"
 
 
@@ -306,9 +306,8 @@ def iso_date(match: re.Match[str]) -> str:
     return f"{match[4]}-{MONTHS[match[2]]}" + (f"-{int(day):02}" if day else "")
 
 
-REWORDED: list[
-    tuple[str, str, Any]
-] = [  # ways to say one thing: a sign of it, the way, and how it is read
+# Ways to say one thing: a sign of it, the way, and how it is read
+REWORDED: list[tuple[str, str, Any]] = [
     ("'", r"(?<=[a-z])'(?:re|ve|ll|d|m)\b", ""),
     ("n't", "n't", " not"),
     ("ed ", r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) ", r"user 's \1 is "),
@@ -330,19 +329,19 @@ USER = terms("""user users benutzer benutzerin nutzer nutzerin utilisateur utili
 # Words that a fact can gain or lose unchanged; those that begin an added detail; and those that both wordings must have.
 NEUTRAL = terms("""a an the to 's ' really very quite also now currently das dem den der die ein eine einem einen einer eines el gli il l' la las le les lo los
     os un una une uno um uma sehr muy muito molto jetzt agora adesso ahora""")
-DETAIL = terms("""in on at near with as for im mit bei als en dans avec chez con como em
-    com nel nella""")
-STRICT = terms("""about above after again against all already always am among and any are away be because been before being but by can could did do does during each
-    else enough even ever every few from had has have having he her here him his how if instead into is it its just less many more most much must named of off
-    often once only or other our out over own per she should since so some such than that their them then there these they this those through too under until
-    up was we were what when where which while who why will without would you your auch auf aus dass fur ihr ihre ihren ist nach oder sein seine sich sind um
-    und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur t' y al
-    del e ella es esta o para pero por si su sus tiene ao da do dos na nas nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben habe , ; : (
-    ) although anyone anything around behind being below beside between both called doing done down either everyone everything itself rather same shall someone something us whether whose yet yours""")
-SMALL = USER | NEUTRAL | DETAIL | STRICT
-CAPITALS = re.compile(
-    r"(?<=[a-z] )(?:[AEOY]|[A-Z]{2,3})(?![\w'+#-])"
-)  # vitamin A, IT, the US: no small words
+DETAIL = terms(
+    """in on at near with as for im mit bei als en dans avec chez con como em com nel nella"""
+)
+STRICT = terms("""about above after again against all already always am among and any are away be because been before being but by can could did do does during
+    each else enough even ever every few from had has have having he her here him his how if instead into is it its just less many more most much must named of
+    off often once only or other our out over own per she should since so some such than that their them then there these they this those through too under
+    until up was we were what when where which while who why will without would you your auch auf aus dass fur ihr ihre ihren ist nach oder sein seine sich
+    sind um und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur
+    t' y al del e ella es esta o para pero por si su sus tiene ao da do dos na nas nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben habe
+    , ; : ( ) although anyone anything around behind being below beside between both called doing done down either everyone everything itself rather same shall
+    someone something us whether whose yet yours""")
+SMALL = NEUTRAL | DETAIL | STRICT
+CAPITALS = re.compile(r"[A-Z](?<=[a-z] .)[A-Z]{0,2}(?![\w'+#-])")  # vitamin A, IT, the US
 IRREGULAR = grouped("""become became,begin began begun,bite bitten,break broke broken,bring brought,build built,buy bought,catch caught,child children,choose
     chose chosen,come came,die died dying dead,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,feel felt,fight fought,find
     found,fly flew flown,foot feet,forget forgot forgotten,get got gotten,give gave given,go went gone,grow grew grown,hear heard,hold held,keep kept,know knew
@@ -403,7 +402,7 @@ def stem(token: str) -> str:
     >>> [stem(word) for word in "planned plane hoping hopped parties part".split()]
     ['plan', 'plane', 'hope', 'hop', 'party', 'part']
     """
-    if token in SMALL:
+    if token in USER or token in SMALL:
         return ""
     known = NUMBERS.get(token) or IRREGULAR.get(token)
     if known or not 3 < len(token) < 40 or not token.isalpha():
@@ -419,8 +418,8 @@ def stem_groups(text: str) -> dict[str, str]:
 
 
 # Words for one attitude count as one; "can't stand" is a dislike by its "not".
-LIKING = stem_groups("""like love enjoy adore mag liebt aime adora gusta encanta ama piace
-    gosta,hate dislike detest loathe hasst deteste odia odeia,stand""")
+LIKING = stem_groups("""like love enjoy adore mag liebt aime adora gusta encanta ama piace gosta,hate dislike detest loathe hasst deteste odia
+    odeia,stand""")
 KIN = stem_groups("""mother mum mom mama mutter mere madre mae mamma 妈妈 母亲,father dad papa vater pere padre pai babbo 爸爸 父亲,sister schwester soeur
     hermana sorella irma 姐姐 妹妹,brother bruder frere hermano fratello irmao 哥哥 弟弟,son sohn fils hijo figlio filho 儿子,daughter tochter fille hija
     figlia filha 女儿,partner spouse wife husband girlfriend boyfriend fiance fiancee frau mann femme mari esposa esposo marido moglie marito 妻子 老婆 丈夫
@@ -431,13 +430,10 @@ KIN = stem_groups("""mother mum mom mama mutter mere madre mae mamma 妈妈 母�
 # Words that deny, end or wish, and others that change the fact to which they are added.
 ENDING = stem_groups("""not no never none stop quit cease end finish give lose leave sell die cancel drop nicht kein keine keinen keinem keiner mehr nie pas
     jamais plus nunca jamas nao sem non mai piu nem ya want wish hope plan try""").keys()
-DOUBT = (
-    ENDING
-    | KIN.keys()
-    | stem_groups("""past future dream theory fiction almost nearly maybe perhaps fail former longer law mind vain joke jest hold loan
-    paper doubt risk game film movie play story novel show role test trial nothing nobody neither pretend name good little possible sueno sogno sonho reve traum nadie
-    ninguem niemand nessuno personne""").keys()
-)
+UNREAL = stem_groups("""past future dream theory fiction almost nearly maybe perhaps fail former longer law mind vain joke jest hold loan paper doubt risk game
+    film movie play story novel show role test trial nothing nobody neither pretend name good little possible sueno sogno sonho reve traum nadie ninguem
+    niemand nessuno personne""")
+DOUBT = ENDING | KIN.keys() | UNREAL.keys()
 SLOTS = stem_groups("""home live move relocate reside wohnt lebt gezogen umgezogen habite demenage vive vivo mudo mudou mora abita trasferito trasferita 住在
     搬到,job work job employ profession occupation hire fire retire arbeitet arbeit beruf travaille trabaja trabajo trabalha lavora lavoro 工作,studies study
     studiert etudie estudia estuda studia major degree,status single married marry divorce engaged engage widow widowed separate ledig verheiratet geschieden
@@ -532,7 +528,9 @@ def frame(text: str) -> tuple[list[Part], Counter[str]]:
             parts.append((opener, *part, phrase))
         elif (token in DETAIL or token in STRICT) and not (token in BE and after.endswith("ing")):
             opener, phrase = token, phrase + 1
-            strict[spelled.get(token, token)] += token in STRICT or after in DETAIL  # "moved in with" Ana
+            strict[spelled.get(token, token)] += (
+                token in STRICT or after in DETAIL
+            )  # "moved in with" Ana
     return parts, +strict
 
 
@@ -563,23 +561,10 @@ def form(token: str, word: str, before: str) -> str:
 
 
 K1, LENGTH, TYPICAL_WORDS = 0.9, 0.2, 8  # BM25 for memories: short, so little length correction
-NEARBY = (
-    0.15,
-    0.22,
-    0.3,
-    0.44,
-    1,
-    0.55,
-    0.38,
-    0.27,
-    0.19,
-)  # from 4 places before a match to 4 after
+NEARBY = (0.15, 0.22, 0.3, 0.44, 1, 0.55, 0.38, 0.27, 0.19)  # 4 places before a match to 4 after
 SUBJECT = NAME = 2  # times as much: the memory begins with the word; the message capitalises it
 STRONG, ASKED, RANKED = 60, 40, 200  # memories with neighbours, words looked up, memories returned
-ENOUGH, HITS = (
-    500,
-    10_000,
-)  # memories scored before common words add no others; newest ones with a word
+HITS, ENOUGH = 10_000, 500  # newest memories with a word; scored before common words add none
 SLOT_MATES = 50  # newest memories of one slot that a new fact is compared with
 
 
@@ -609,10 +594,8 @@ def extend_index(index: Entry, memories: list[Any]) -> None:
 
 def text_and_day(memory: Any) -> tuple[str, str]:
     """Return what an index goes by: the text of a memory and the day it was learned."""
-    if not is_memory(memory):
-        return "", ""
-    learned = memory.get("learned")
-    return memory["memory"], learned if isinstance(learned, str) else ""
+    day = memory.get("learned") if is_memory(memory) else ""
+    return (memory["memory"] if is_memory(memory) else ""), (day if isinstance(day, str) else "")
 
 
 def enter(index: Entry, text: str, learned: str) -> int:
@@ -690,9 +673,8 @@ def nearby_scores(asked: list[Any], strong: list[int], rows: list[Any]) -> dict[
         best: dict[int, float] = {}
         for number in around.intersection(numbers):
             content, weight, day, place = rows[number]
-            first = max(place - 4, 0)
-            shares = NEARBY[first - place + 4 :]
-            for other, share in zip(day[first : place + 5], shares, strict=False):
+            shares = NEARBY[max(4 - place, 0) :]
+            for other, share in zip(day[max(place - 4, 0) : place + 5], shares, strict=False):
                 best[other] = max(best.get(other, 0), rarity * weight * share)
             if content[0] == word:
                 best[number] = rarity * weight * SUBJECT
