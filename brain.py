@@ -247,9 +247,9 @@ def is_memory(entry: object) -> bool:
 
 def number_of(value: object) -> float | None:
     """Return a strength or the like, or None where no sound number was written."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) not in (int, float):
         return None
-    return value if abs(value) < 1e9 else None
+    return value if abs(value) < 1e9 else None  # type: ignore
 
 
 def counted_until(memory: Entry) -> date | None:
@@ -368,19 +368,37 @@ UNSPACED = r"\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3041-\u30ff\u3400-\u
 SIGNS = r"\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0980-\u0dff"
 EMOJI = r"\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
 TOKEN = re.compile(
-    r"[a-z](?:\+\+?|#|'(?=[^\W\d_]{2})|-(?=[\s.,;]|\Z))"  # C++, C#, A+, A-, l'
-    rf"|\d{{4}}-\d\d-\d\d|(?:(?<=\s)-)?\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
-    rf"|[{UNSPACED}]+|[{EMOJI}]|'s?(?![a-z])|[,;:()]"
+    r"[a-z][a-z0-9]++(?![^\W_])|[a-z](?:\+\+?|#|'(?=[^\W\d_]{2})|-(?=[\s.,;]|\Z))"  # C++, C#, A+, A-, l'
+    rf"|\d{{4}}-\d\d(?:-\d\d)?|(?:(?<=\s)-)?\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
+    rf"|[{UNSPACED}]+|[{EMOJI}$€£¥₹%<>=~±←-⋿]|'s?(?![a-z])|[,;:()]"
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
-REWORDED = {  # ways to say one thing
-    r"(?<=[a-z])'(?:re|ve|ll|d|m)\b": "",
-    "n't": " not",
-    r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) ": r"user 's \1 is ",
-    r"\buser (?:is|'s name is) called ": "user 's name is ",
-    r"\bis (?:called|named) ": "is ",
-    r"\b([a-z])-(?=[a-z]{3})|((?:^|\b(?:an?|the|my|her|his) )[etux]) (?=[a-z]{3})": r"\1\2",
-}
+ARTICLE = "|".join(rf"(?<=\b{word} ..)" for word in ("a", "an", "the", "my", "her", "his"))
+MONTH_WORDS = grouped("""01 january januar janvier enero janeiro gennaio,02 february februar fevrier febrero fevereiro febbraio,03 march marz mars marzo marco,04
+    april avril abril aprile,05 may mai mayo maio maggio,06 june juni juin junio junho giugno,07 july juli juillet julio julho luglio,08 august aout agosto,09
+    september septembre septiembre setembro settembre,10 october oktober octobre octubre outubro ottobre,11 november novembre noviembre novembro,12 december
+    dezember decembre diciembre dezembro dicembre""")
+DATE = rf"\b(?:(\d\d?)(?:st|nd|rd|th|\.)? (?:of |de )?)?({'|'.join(MONTH_WORDS)}) (?:(\d\d?)(?:st|nd|rd|th)?,? )?(?:de )?(\d{{4}})\b"
+
+
+def iso_date(match: re.Match[str]) -> str:
+    """Return a date in words, with its year, as one ISO word."""
+    day = match[1] or match[3]
+    return f"{match[4]}-{MONTH_WORDS[match[2]]}" + (f"-{int(day):02}" if day else "")
+
+
+# Ways to say one thing: a sign of it, the way, and how it is read
+REWORDED: list[tuple[str, str, Any]] = [
+    ("'", r"(?<=[a-z])'(?:re|ve|ll|d|m)\b", ""),
+    ("n't", "n't", " not"),
+    ("ed ", r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) ", r"user 's \1 is "),
+    ("ed ", r"\buser (?:is|'s name is) called ", "user 's name is "),
+    ("ed ", r"\bis (?:called|named) ", "is "),
+    ("-", r"\b([a-z])-(?=[a-z]{3})", r"\1"),
+    (" 19", DATE, iso_date),
+    (" 20", DATE, iso_date),
+    (" ", rf"\b([etux]) (?=[a-z]{{3}})(?:{ARTICLE}|(?<=^..))", r"\1"),
+]
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
 USER_UNSPACED = re.compile("(?:用户|用戶|我)的?|ユーザー[はがの]?|ผู้ใช้")
 NUMBERS = grouped("""1 one,2 two zwei deux dos due dois duas,3 three drei trois tres tre,4 four vier quatre cuatro quattro quatro,5 five funf cinq cinco
@@ -392,15 +410,19 @@ USER = terms("""user users benutzer benutzerin nutzer nutzerin utilisateur utili
 # Words that a fact can gain or lose unchanged; those that begin an added detail; and those that both wordings must have.
 NEUTRAL = terms("""a an the to 's ' really very quite also now currently das dem den der die ein eine einem einen einer eines el gli il l' la las le les lo los
     os un una une uno um uma sehr muy muito molto jetzt agora adesso ahora""")
-DETAIL = terms("""in on at near with as for im mit bei als en dans avec chez con como em
-    com nel nella""")
-STRICT = terms("""about after again against all already always am among and any are away be because been before being but by can could did do does during each
-    else enough even ever every few from had has have having he her here him his how if instead into is it its just less many more most much must named of off
-    often once only or other our out over own per she should since so some such than that their them then there these they this those through too under until
-    up was we were what when where which while who why will without would you your auch auf aus dass fur ihr ihre ihren ist nach oder sein seine sich sind um
-    und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur t' y al
-    del e ella es esta o para pero por si su sus tiene ao da do dos na nas nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben habe , ; : (
-    )""")
+DETAIL = terms(
+    """in on at near with as for im mit bei als en dans avec chez con como em com nel nella"""
+)
+STRICT = terms("""about above after again against all already always am among and any are away be because been before being but by can could did do does during
+    each else enough even ever every few from had has have having he her here him his how if instead into is it its just less many more most much must named of
+    off often once only or other our out over own per she should since so some such than that their them then there these they this those through too under
+    until up was we were what when where which while who why will without would you your auch auf aus dass fur ihr ihre ihren ist nach oder sein seine sich
+    sind um und von war wer wie wo zu zum zur au aux c' ce cette comme d' de des du elle est et ils leur m' n' ne ou par pour qu' que qui s' sa se ses son sur
+    t' y al del e ella es esta o para pero por si su sus tiene ao da do dos na nas nos seu sua tem che chi dal dell della di ha sono suo sul tra hat haben habe
+    , ; : ( ) although anyone anything around behind being below beside between both called doing done down either everyone everything itself rather same shall
+    someone something us whether whose yet yours""")
+SMALL = NEUTRAL | DETAIL | STRICT
+CAPITALS = re.compile(r"[A-Z](?<=[a-z] .)[A-Z]{0,2}(?![\w'+#-])")  # vitamin A, IT, the US
 IRREGULAR = grouped("""become became,begin began begun,bite bitten,break broke broken,bring brought,build built,buy bought,catch caught,child children,choose
     chose chosen,come came,die died dying dead,draw drew drawn,drink drank drunk,drive drove driven,eat ate eaten,fall fell fallen,feel felt,fight fought,find
     found,fly flew flown,foot feet,forget forgot forgotten,get got gotten,give gave given,go went gone,grow grew grown,hear heard,hold held,keep kept,know knew
@@ -418,6 +440,7 @@ ENDINGS = {
     r"^(.*[aeiouy].*)(ing|(?<!e)ed)$": r"\1",
     r"^(?![^aeiouy]*[aeiouy][^aeiouwxy]e$)(.{4,})e$": r"\1",
     r"(?<=...)gic$": "gy",
+    r"(?<=...[st])ion$": "",
 }
 
 
@@ -434,14 +457,18 @@ def words(text: str) -> list[str]:
 
 def tokens_of(text: str) -> list[str]:
     """Return the raw words of a text; text without spaces becomes pairs of characters."""
+    text = CAPITALS.sub(lambda word: word[0] * (1 + (word[0].lower() in SMALL)), text)
     if text.isascii():
         text = text.lower()
     else:
         text = unicodedata.normalize("NFKC", text).casefold().translate(LETTERS)
         text = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text))
         text = USER_UNSPACED.sub(" user ", unicodedata.normalize("NFC", text))
-    for phrase, instead in REWORDED.items():
-        text = re.sub(phrase, instead, text)
+    for sign, way, instead in REWORDED:
+        if sign in text:
+            text = re.sub(way, instead, text)
+    if text.isascii():
+        return TOKEN.findall(text)
     tokens: list[str] = []
     for token in TOKEN.findall(text):
         run = len(token) > 2 and token[0] > "\u0e00" and UNSPACED_RUN.match(token)
@@ -456,7 +483,7 @@ def stem(token: str) -> str:
     >>> [stem(word) for word in "planned plane hoping hopped parties part".split()]
     ['plan', 'plane', 'hope', 'hop', 'party', 'part']
     """
-    if token in USER or token in NEUTRAL or token in DETAIL or token in STRICT:
+    if token in USER or token in SMALL:
         return ""
     known = NUMBERS.get(token) or IRREGULAR.get(token)
     if known or not 3 < len(token) < 40 or not token.isalpha():
@@ -472,8 +499,8 @@ def stem_groups(text: str) -> dict[str, str]:
 
 
 # Words for one attitude count as one; "can't stand" is a dislike by its "not".
-LIKING = stem_groups("""like love enjoy adore mag liebt aime adora gusta encanta ama piace
-    gosta,hate dislike detest loathe hasst deteste odia odeia,stand""")
+LIKING = stem_groups("""like love enjoy adore mag liebt aime adora gusta encanta ama piace gosta,hate dislike detest loathe hasst deteste odia
+    odeia,stand""")
 KIN = stem_groups("""mother mum mom mama mutter mere madre mae mamma 妈妈 母亲,father dad papa vater pere padre pai babbo 爸爸 父亲,sister schwester soeur
     hermana sorella irma 姐姐 妹妹,brother bruder frere hermano fratello irmao 哥哥 弟弟,son sohn fils hijo figlio filho 儿子,daughter tochter fille hija
     figlia filha 女儿,partner spouse wife husband girlfriend boyfriend fiance fiancee frau mann femme mari esposa esposo marido moglie marito 妻子 老婆 丈夫
@@ -484,10 +511,10 @@ KIN = stem_groups("""mother mum mom mama mutter mere madre mae mamma 妈妈 母�
 # Words that deny, end or wish, and others that change the fact to which they are added.
 ENDING = stem_groups("""not no never none stop quit cease end finish give lose leave sell die cancel drop nicht kein keine keinen keinem keiner mehr nie pas
     jamais plus nunca jamas nao sem non mai piu nem ya want wish hope plan try""").keys()
-HEDGES = terms(
-    "past future dream theory fiction almost nearly maybe perhaps fail former longer law"
-)
-DOUBT = ENDING | KIN.keys() | HEDGES
+UNREAL = stem_groups("""past future dream theory fiction almost nearly maybe perhaps fail former longer law mind vain joke jest hold loan paper doubt risk game
+    film movie play story novel show role test trial nothing nobody neither pretend name good little possible sueno sogno sonho reve traum nadie ninguem
+    niemand nessuno personne""")
+DOUBT = ENDING | KIN.keys() | UNREAL.keys()
 SLOTS = stem_groups("""home live move relocate reside wohnt lebt gezogen umgezogen habite demenage vive vivo mudo mudou mora abita trasferito trasferita 住在
     搬到,job work job employ profession occupation hire fire retire arbeitet arbeit beruf travaille trabaja trabajo trabalha lavora lavoro 工作,studies study
     studiert etudie estudia estuda studia major degree,status single married marry divorce engaged engage widow widowed separate ledig verheiratet geschieden
@@ -539,51 +566,61 @@ def slots_of(content: list[str]) -> set[str]:
             found.add(f"{'like' if word in LIKING else 'favourite'} {after}")
         elif word in SLOTS and place < 3:
             found.add(SLOTS[word])
-        elif re.match(r"\d{4}-", word):
-            found.add(f"date {content[0]}")
         elif word.isdigit():
             aged = after in YEARS or len(content) == 1 or content[place - 1] == "turn"
             found.add("age" if aged else f"n {after}")
+        elif ISO_DAY.match(word):
+            found.add(f"date {content[0]}")
     return {f"{who} {slot}" for slot in found}
 
 
 def contained(less: str, more: str) -> bool:
     """Return whether one fact says no more than the other, whose extra is mere detail."""
     (short, small), (long, large) = frame(less), frame(more)
-    shared = {part[0] for part in short}
-    kept = [part for part in long if part[0] in shared]
-    extra = [part for part in long if part[0] not in shared]
+    shared = {part[1] for part in short}
+    kept = [part for part in long if part[1] in shared]
+    extra = [part for part in long if part[1] not in shared]
     if small != large or (extra and len(shared - {"user"}) < 2):
         return False
-    full = {phrase for *_, phrase in kept}
-    for word, opener, _, token, phrase in extra:
-        named = token in names_of(more) and opener not in ("in", "on", "at")
+    full = {part[-1] for part in kept}
+    for opener, word, _, written, phrase in extra:
+        named = written[:1].isupper() and opener not in ("in", "on", "at")
         if opener not in DETAIL or phrase in full or word in DOUBT or word[0].isdigit() or named:
             return False
-    return by_role(kept, names_of(more)) == by_role(short, names_of(less))
+    return by_role(kept) == by_role(short)
 
 
-def names_of(text: str) -> set[str]:
-    """Return the raw words of a text that have a capital: "Turkey" is not "turkey"."""
-    capitals = (raw for raw in text.split() if raw != raw.lower())
-    return {token for raw in capitals for token in tokens_of(raw)} - USER
+Part = tuple[str, str, str, str, int]  # opener, word, form, spelling, number of the phrase
 
 
-Part = tuple[str, str, str, str, int]  # word, opener, form, raw word, number of the phrase
+def by_role(parts: list[Part]) -> list[Any]:
+    """Return the words of a fact by what opens their phrase, else in order."""
+    return sorted((part[:4] for part in parts), key=lambda part: part[0])
 
 
 def frame(text: str) -> tuple[list[Part], Counter[str]]:
     """Return the words of a fact with their places in it, and its strict small words."""
-    raw, opener, phrase = tokens_of(text), "", 0
+    raw, spelled, opener, phrase = tokens_of(text), spellings(text), "", 0
     parts, strict = [], Counter[str]()
     for before, token, after in zip(["", *raw], raw, [*raw[1:], ""], strict=False):
         word = "user" if token in USER else stem(token)
         if word:
-            parts.append((LIKING.get(word, word), opener, form(token, word, before), token, phrase))
+            part = (LIKING.get(word, word), form(token, word, before), spelled.get(token, ""))
+            parts.append((opener, *part, phrase))
         elif (token in DETAIL or token in STRICT) and not (token in BE and after.endswith("ing")):
             opener, phrase = token, phrase + 1
-            strict[token] += token in STRICT or after in DETAIL  # "moved in with" Ana
+            strict[spelled.get(token, token)] += (
+                token in STRICT or after in DETAIL
+            )  # "moved in with" Ana
     return parts, +strict
+
+
+def spellings(text: str) -> dict[str, str]:
+    """Return how words with a capital or an accent are spelled: "Turkey" is not "turkey"."""
+    found = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text))
+    marked = [word for word in found if word != word.lower() or not word.isascii()]
+    written = {token: word for word in marked for token in tokens_of(word) if token not in USER}
+    return {token: word if word.islower() else word.capitalize() for token, word in written.items()}
 
 
 BE = ("is", "are", "am")  # "is working" says what "works" says
@@ -595,19 +632,18 @@ def form(token: str, word: str, before: str) -> str:
         return "" if before in BE else "ing"
     if IRREGULAR.get(token, "not") not in ("not", token):
         return "irregular"  # a past, or a plural
-    if token != word and token.endswith(("ed", "e")):
+    if token in NUMBERS:
+        return ""
+    if token != word and token.endswith(("ed", "e", "ion")):
         return token[len(word) :]  # "wohnte" is not "wohnt"
     if before == "to":
         return "ing"  # "likes to swim" is "likes swimming"
     return "s" if token.endswith("s") and token != word and before not in USER else ""
 
 
-def by_role(parts: list[Part], names: set[str]) -> dict[str, list[tuple[str, str, str]]]:
-    """Return the words of a fact under their openers, in order, names as written."""
-    roles = defaultdict[str, list[tuple[str, str, str]]](list)
-    for word, opener, shape, token, _ in parts:
-        roles[opener].append((word, shape, token if token in names else ""))
-    return roles
+def names_of(text: str) -> set[str]:
+    """Return the words of a text that are spelled as names."""
+    return {word for word, spelling in spellings(text).items() if not spelling.islower()}
 
 
 def mentions(text: str, fact: str) -> bool:
@@ -619,7 +655,7 @@ def mentions(text: str, fact: str) -> bool:
     False
     """
     said, meant = words(text), core(words(fact))
-    names = {stem(name) for name in names_of(fact)}
+    names = set(map(stem, names_of(fact)))
     telling = {word for word in meant if word in names or re.match(r"\d.{3}", word)}
     most = len(meant & core(said)) > 0.6 * max(1, len(meant))
     return most or not telling.isdisjoint(said) or (fact.strip() or "\0") in text
@@ -635,32 +671,59 @@ def chosen(which: str, memories: list[Entry]) -> list[Entry]:
 
 
 K1, LENGTH, TYPICAL_WORDS = 0.9, 0.2, 8  # BM25 for memories: short, so little length correction
-NEARBY = {0: 1, 1: 0.55, 2: 0.38, 3: 0.27, 4: 0.19, -1: 0.44, -2: 0.3, -3: 0.22, -4: 0.15}
+NEARBY = (0.15, 0.22, 0.3, 0.44, 1, 0.55, 0.38, 0.27, 0.19)  # 4 places before a match to 4 after
 SUBJECT = NAME = 2  # times as much: the memory begins with the word; the message capitalises it
-STRONG, ASKED, RANKED = 100, 40, 200  # memories with neighbours, words looked up, memories returned
+STRONG, ASKED, RANKED = 60, 40, 200  # memories with neighbours, words looked up, memories returned
+HITS, ENOUGH = 10_000, 500  # newest memories with a word; scored before common words add none
+SLOT_MATES = 50  # newest memories of one slot that a new fact is compared with
 
 
 def build_index(memories: list[Any]) -> Entry:
-    """Return what rank and candidates look up, for memories as they stand in a list."""
-    index: Entry = {"memories": []} | {key: defaultdict(list) for key in ("words", "slots", "days")}
+    """Return what rank and candidates look up, for memories as they stand in a list.
+
+    Every text has a number for good; places tells where in the list it stands now.
+    """
+    index: Entry = {"known": [], "rows": [], "places": {}, "slotted": 0}
+    index |= {key: defaultdict(list) for key in ("words", "slots", "days")}
     extend_index(index, memories)
     return index
 
 
 def extend_index(index: Entry, memories: list[Any]) -> None:
-    """Enter in index the memories that were appended since; what is no memory has no words."""
-    for number in range(len(index["memories"]), len(memories)):
-        memory = memories[number] if is_memory(memories[number]) else {"memory": ""}
-        content = words(memory["memory"])
-        for word in set(content):
-            index["words"][word].append(number)
-        only = [f"only {word}" for word in core(content)]
-        for slot in slots_of(content).union(only if len(only) == 1 else ()):
-            index["slots"][slot].append(number)
-        day = index["days"][memory.get("learned")] if isinstance(memory.get("learned"), str) else []
-        weight = (K1 + 1) / (1 + K1 * (1 - LENGTH + LENGTH * len(content) / TYPICAL_WORDS))
-        index["memories"].append((content[:1], weight, day, len(day), len(only)))
-        day.append(number)
+    """Bring index in step with memories, where some were added, changed, moved or taken out."""
+    start, held = len(index["known"]), dict[tuple[str, str], int]()
+    if memories[:start] != index["known"]:
+        held = {text_and_day(index["known"][at]): n for n, at in index["places"].items()}
+        start, index["places"] = 0, {}
+    for place in range(start, len(memories)):
+        key = text_and_day(memories[place])
+        number = held.pop(key) if key in held else enter(index, *key)
+        index["places"][number] = place
+    index["known"] = [*memories]
+
+
+def text_and_day(memory: Any) -> tuple[str, str]:
+    """Return what an index goes by: the text of a memory and the day it was learned."""
+    day = memory.get("learned") if is_memory(memory) else ""
+    return (memory["memory"] if is_memory(memory) else ""), (day if isinstance(day, str) else "")
+
+
+def enter(index: Entry, text: str, learned: str) -> int:
+    """Enter one memory in index, and return its number."""
+    content, number = words(text), len(index["rows"])
+    for word in {*content, *date_words(learned)} if content else ():
+        index["words"][word].append(number)
+    day = index["days"][learned] if learned and content else []
+    weight = (K1 + 1) / (1 + K1 * (1 - LENGTH + LENGTH * len(content) / TYPICAL_WORDS))
+    index["rows"].append((content, weight, day, len(day)))
+    day.append(number)
+    return number
+
+
+@functools.cache
+def date_words(day: str) -> list[str]:
+    """Return the words by which a message may name a day."""
+    return [day[:10], day[:7], f"month {day[5:7]}"] if day_of(day) else []
 
 
 def weight(memory: Entry) -> tuple[float, str]:
@@ -674,57 +737,65 @@ def rank(message: str, memories: list[Any], index: Entry | None = None) -> list[
     BM25 over words; a match also counts, less, for what was learned around it.
     """
     index = index or build_index(memories)
-    return best(word_scores(message, memories, index), memories)
+    return best(word_scores(message, memories, index), memories, index)
 
 
 def word_scores(message: str, memories: list[Any], index: Entry) -> dict[int, float]:
-    """Return how well the words of a message match each memory that they call for."""
-    extend_index(index, memories)
-    asked, scores = asked_words(message, index), defaultdict[int, float](float)
-    rows = index["memories"]
-    for rarity, word, numbers in asked:
-        for number in numbers:
-            scores[number] += rarity * (SUBJECT if rows[number][0] == [word] else 1)
-    for number in scores:
-        scores[number] *= rows[number][1]
-    scores |= nearby_scores(asked, heapq.nlargest(STRONG, scores, key=scores.__getitem__), rows)
-    return scores
+    """Return how well the words of a message match the memories, by their numbers in index."""
+    if index["known"] != memories:
+        extend_index(index, memories)
+    asked, rows = asked_words(message, index), index["rows"]
+    scores = direct_scores(asked, rows)
+    strong = heapq.nlargest(STRONG, scores, key=scores.__getitem__)
+    return scores | nearby_scores(asked, strong, rows)
 
 
-def best(scores: dict[int, float], memories: list[Any]) -> list[int]:
-    """Return the indexes of at most RANKED memories by their scores, best first."""
-    floor = min(heapq.nlargest(RANKED, scores.values()), default=0)
-    found = [n for n, score in scores.items() if score >= floor and is_memory(memories[n])]
-    return sorted(found, key=lambda n: (scores[n], weight(memories[n])), reverse=True)[:RANKED]
+def best(scores: dict[int, float], memories: list[Any], index: Entry) -> list[int]:
+    """Return where the at most RANKED memories with the best scores stand, best first."""
+    floor, places = min(heapq.nlargest(RANKED, scores.values()), default=0), index["places"]
+    found = [n for n, score in scores.items() if score >= floor and n in places]
+    found.sort(key=lambda n: (scores[n], weight(memories[places[n]])), reverse=True)
+    return [places[n] for n in found[:RANKED]]
 
 
 def asked_words(message: str, index: Entry) -> list[tuple[float, str, list[int]]]:
     """Return the rarest words of a message: rarity, word, the memories that hold it."""
-    content, held, total = words(message), index["words"], len(index["memories"])
+    content, held, total = words(message), index["words"], len(index["rows"])
     capitals = (raw for raw in message.split()[1:] if raw != raw.lower())
     names = {word for raw in capitals for word in words(raw)}
     joined = {stem(one + two) for one, two in pairwise(content)}
     asked = []
-    for word in {*content, *joined} & held.keys():
+    months = {f"month {MONTH_WORDS[word]}" for word in content if word in MONTH_WORDS}
+    months |= {word[:7] for word in content if ISO_DAY.match(word)}
+    for word in {*content, *joined, *months} & held.keys():
         rarity = math.log(1 + total / len(held[word])) * (NAME if word in names else 1)
-        asked.append((rarity, word, held[word]))
+        asked.append((rarity, word, held[word][-HITS:]))
     return heapq.nlargest(ASKED, asked)
+
+
+def direct_scores(asked: list[Any], rows: list[Any]) -> dict[int, float]:
+    """Return the scores of the memories that hold words asked for."""
+    scores = defaultdict[int, float](float)
+    for rarity, word, numbers in asked:
+        for number in scores.keys() & numbers if len(scores) > ENOUGH else numbers:
+            content, weight, _, _ = rows[number]
+            scores[number] += rarity * weight * (SUBJECT if content[0] == word else 1)
+    return scores
 
 
 def nearby_scores(asked: list[Any], strong: list[int], rows: list[Any]) -> dict[int, float]:
     """Return the scores around the strong memories, where neighbours' words count too."""
     around, scores = set(), defaultdict[int, float](float)
-    for _, _, day, place, _ in map(rows.__getitem__, strong):
+    for _, _, day, place in map(rows.__getitem__, strong):
         around.update(day[max(place - 4, 0) : place + 5])
     for rarity, word, numbers in asked:
         best: dict[int, float] = {}
         for number in around.intersection(numbers):
-            first, weight, day, place, _ = rows[number]
-            for step, share in NEARBY.items():
-                if 0 <= place + step < len(day):
-                    other = day[place + step]
-                    best[other] = max(best.get(other, 0), rarity * weight * share)
-            if first == [word]:
+            content, weight, day, place = rows[number]
+            shares = NEARBY[max(4 - place, 0) :]
+            for other, share in zip(day[max(place - 4, 0) : place + 5], shares, strict=False):
+                best[other] = max(best.get(other, 0), rarity * weight * share)
+            if content[0] == word:
                 best[number] = rarity * weight * SUBJECT
         for number in around & best.keys():
             scores[number] += best[number]
@@ -788,14 +859,16 @@ def mixed(scores: dict[int, float], close: dict[int, float], index: Entry) -> di
     What was learned around a close memory gains too, as it does around a word.
     """
     around, mixture = defaultdict[int, float](float), defaultdict[int, float](float)
-    for number, near in close.items():
-        _, _, day, place, _ = index["memories"][number]
-        for step, share in NEARBY.items():
-            if step and 0 <= place + step < len(day):
-                other = day[place + step]
-                around[other] = max(around[other], SUPPORT * share * near**2)
-    for number, near in close.items():
-        around[number] += near**2
+    numbers = {place: number for number, place in index["places"].items()}
+    near = {numbers[place]: share**2 for place, share in close.items() if place in numbers}
+    for number, square in near.items():
+        *_, day, at = index["rows"][number]
+        for other, share in zip(
+            day[max(at - 4, 0) : at + 5], NEARBY[max(4 - at, 0) :], strict=False
+        ):
+            around[other] = max(around[other], SUPPORT * share * square if other != number else 0)
+    for number, square in near.items():
+        around[number] += square
     for share, part in ((1 - MEANING, scores), (MEANING, around)):
         most = max(part.values(), default=0) or 1
         for number, score in part.items():
@@ -809,10 +882,9 @@ def subject_name(text: str) -> str:
     >>> subject_name("User's sister Kim lives in Oslo"), subject_name("User likes tea")
     ('kim', '')
     """
-    capitals, (parts, _) = names_of(text), frame(text)
-    named = [(word, opener) for word, opener, _, token, _ in parts if token in capitals]
-    about = [one for one in named if one[1] not in DETAIL] or named  # not where or with whom
-    return about[0][0] if len(about) == 1 else ""
+    named = [part for part in frame(text)[0] if part[3][:1].isupper()]
+    about = [part for part in named if part[0] not in DETAIL] or named  # not where or with whom
+    return about[0][1] if len(about) == 1 else ""
 
 
 def candidates(fact: str, index: Entry) -> list[int]:
@@ -821,19 +893,28 @@ def candidates(fact: str, index: Entry) -> list[int]:
     Near facts share two words, unless one has no more than one (slot "only"): so the
     most common word of several need not be looked up.
     """
+    enter_slots(index)
     mine, shared, held = core(words(fact)), Counter[int](), index["words"]
     forms = {word: [like for like in LIKING if word == "like"] or [word] for word in mine}
     lists = [{n for form in forms[word] for n in held.get(form, ())} for word in mine]
     for numbers in sorted(lists, key=len)[: max(1, len(mine) - 1)]:
         shared.update(numbers)
-    rows = index["memories"]
-    found = {n for n, count in shared.items() if count + 1 > 0.6 * min(len(mine), rows[n][4])}
+    rows, places = index["rows"], index["places"]
+    found = {n for n in shared if near(mine, core(rows[n][0]))}
     for slot in slots_of(words(fact)) | {f"only {word}" for word in mine}:
         found.update(index["slots"].get(slot, ())[-SLOT_MATES:])
-    return sorted(found)
+    return sorted(places[n] for n in found if n in places)
 
 
-SLOT_MATES = 50  # newest memories of one slot that a new fact is compared with
+def enter_slots(index: Entry) -> None:
+    """Enter the slots of the memories that came since; only a new fact looks them up."""
+    for number in range(index["slotted"], len(index["rows"])):
+        content = index["rows"][number][0]
+        only = core(content)
+        alone = {f"only {word}" for word in only} if len(only) == 1 else set()
+        for slot in slots_of(content) | alone:
+            index["slots"][slot].append(number)
+    index["slotted"] = len(index["rows"])
 
 
 # --- Store -------------------------------------------------------------------
@@ -2841,7 +2922,7 @@ def go_by(session: Session, brain: Brain) -> None:
     A wording that another took the place of did not leave.
     """
     old, now = session.brain["long_term"], brain["long_term"]
-    session.index = session.index if now == old else None
+    session.vectors = session.vectors if now == old else None
     session.brain = brain
     before, there = ({one["memory"] for one in filter(is_memory, some)} for some in (old, now))
     if left := before - there:
@@ -2857,11 +2938,11 @@ def recall(session: Session, message: str, today: date) -> list[str]:
     if is_small_talk(message):
         return []
     if not session.index:
-        session.index, session.vectors = build_index(memories), None
+        session.index = build_index(memories)
     scores = word_scores(message, memories, session.index)
     if close := by_meaning(session, message):
         scores = mixed(scores, close, session.index)
-    ranked = [memories[number] for number in best(scores, memories)]
+    ranked = [memories[number] for number in best(scores, memories, session.index)]
     cold = cold_index(session.path, COLD_START_SECONDS)
     here = {one["memory"] for one in filter(is_memory, memories)} | session.seen
     back = [one for one in faded_like(cold, message) if one["memory"] not in here]

@@ -56,7 +56,7 @@ def vector_search(count, queries=20):
             lambda query=query: heapq.nlargest(
                 10,
                 range(count),
-                key=lambda row, query=query, every=every: brain.product(query, every[row]),
+                key=lambda row, query=query: brain.product(query, every[row]),  # noqa: B023
             ),
             1,
         )
@@ -113,7 +113,7 @@ def locomo(data, model=None, shuffle=False):
             if model:
                 close = brain.closeness(known[query["q"]], vectors)
                 scores = brain.mixed(scores, close, index)
-            found = [order[n] for n in brain.best(scores, memories)]
+            found = [order[n] for n in brain.best(scores, memories, index)]
             gold = query["gold"]
             rows.append([len({*gold} & {*found[:cut]}) / len(gold) for cut in (5, 10, 20)])
     return [statistics.mean(column) for column in zip(*rows, strict=True)]
