@@ -2149,31 +2149,33 @@ PLAY = either(r"""let'?s (?:play|pretend)|pretend|role-?play|imagine|suppose you
     |once upon a time|in my (?:novel|story|script|dream)|spielen wir|stell dir vor|es war einmal|jouons|imagin(?:e|ons|a)|il était une fois|juguemos
     |érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|immagina|c'era una volta|假装|扮演|从前""")
 ASIDE = r"\((?:real life|irl|ooc|out of character|btw|by the way)\W+([^)]+)\)"  # from inside a game
-TASK = either(r"""translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?|tradu(?:is|ce|zca|za|z|ci|zir)|corrig[ea]|correggi
-    |resum[ea]|riassumi|翻译|把.{0,12}翻译|改正|总结""")
-ORDER = either(r"""answer|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|say|use|describe|compare|continue
-    |go (?:on|ahead)|let me|call yourself|remind|schreibe?|erklär\w*|antworte|nenn|sag mir|zeig|écri[st]|explique|réponds?|donne|dis-moi|raconte
+TASK = either(r"""(?:^|[.!?]\s|please |can you )\W*(?:translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?|tradu(?:is|ce
+    |zca|za|z|ci|zir)|corrig[ea]|correggi|resum[ea]|riassumi)\b|翻译|把.{0,12}翻译|改正|总结|訳して|\b(?:translat|tradu[czt]|corrigi|correg|korrig|riassu
+    |resum[aei]|summar|übersetz)\w*[^.!?:\n]{0,40}:""")
+ORDER = either(r"""answer|ask|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|say|use|describe|compare
+    |continue|go (?:on|ahead)|let me|call yourself|remind|schreibe?|erklär\w*|antworte|nenn|sag mir|zeig|écri[st]|explique|réponds?|donne|dis-moi|raconte
     |escr[ií]be\w*|expl[ií]ca\w*|responde|dime|dame|cuéntame|escrev[ea]|diz-me|scrivi\w*|spiega\w*|dimmi|写|解释|回答|告诉我|给我|帮我|请|从现在起""")
 NOD = r"(?i:\W*(?:(?:yes|yeah|ok|okay|hey|now|sure|please|thanks|can you|could you|wait|hold on|look|from now on|always|never|only|oui|sí|ja|bitte)\W+)*)"
 NOT_REAL = either(r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|\bwould have (?:been|had)\b|wenn ich .*(?:wäre|hätte|könnte)|\bsi (?:j'|yo )?(?:étais
     |avais|fuera|tuviera|pudiera)|\bse (?:eu )?(?:fosse|tivesse|pudesse|fossi|avessi|potessi)|如果我|要是我|もし.*たら|^\W*you(?:'re| are)\b|\bbrb\b
-    |\bbe right back\b|\bafk\b|^\W*(?:just )?(?:one|a) (?:sec|second|moment|minute)\b(?!-)|\bcall you\b|\byour name (?:is|will)|nenne dich|je t'appelle
-    |te (?:llam[oa]|llamaré|chamo)|ti chiamo|叫你|你叫|gleich (?:wieder|zurück)|je reviens|(?:ahora|ya) vuelvo|já volto|torno subito|马上回来
-    |^\W*(?:i )?(?:don'?t know|dunno|not sure|no idea|weiß nicht|keine ahnung|je ne sais pas|no sé|não sei|non so)\W*$|不知道|ください|教えて""")
+    |\bbe right back\b|\bafk\b|^\W*(?:\w+\W+)?(?:hang|hold) on\b(?! to)|^\W*(?:just )?(?:one|a) (?:sec|second|moment|minute)\b(?!-)|\bcall you\b
+    |\byour name (?:is|will)|nenne dich|je t'appelle|te (?:llam[oa]|llamaré|chamo)|ti chiamo|叫你|你叫|gleich (?:wieder|zurück)|je reviens|(?:ahora
+    |ya) vuelvo|já volto|torno subito|马上回来|^\W*(?:i )?(?:don'?t know|dunno|not sure|no idea|weiß nicht|keine ahnung|je ne sais pas|no sé|não sei
+    |non so)\b.{0,12}$|不知道|ください|教えて""")
 ASKS = either(r"""what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|right|was|wer|wo|wann|warum|wie
     |kannst?|soll|hast|qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|che|chi|dove|come|puoi
     |什么|怎么""")
 SMALL_TALK = terms("""hi hello hey hiya there good morning evening night afternoon day bye see later thanks thank thx so very much lot cheers ok okay k
-    cool great nice lol haha wow yes yeah yep yup sure no nope please fine hm hmm well oh ah right you sounds maybe perhaps really guten morgen tag abend
-    hallo danke dir schön bitte ja nein gut super bonjour salut merci beaucoup oui non bien d'accord hola buenos buenas tardes noches gracias vale si sí
-    jaja oi olá bom boa dia noite tarde obrigado obrigada sim não ciao buongiorno grazie mille prego sì 你好 谢谢 谢谢你 好 好的 好啊 嗯 再见 哈哈
+    cool great nice lol haha wow yes yeah yep yup sure no nope please fine idea hm hmm well oh ah right you sounds maybe perhaps really guten morgen tag
+    abend hallo danke dir schön bitte ja nein gut super bonjour salut merci beaucoup oui non bien d'accord hola buenos buenas tardes noches gracias vale
+    si sí jaja oi olá bom boa dia noite tarde obrigado obrigada sim não ciao buongiorno grazie mille prego sì 你好 谢谢 谢谢你 好 好的 好啊 嗯 再见 哈哈
     こんにちは ありがとう はい""")
 TAKE_BACK = either(r"""^\W*(?:(?:please|actually|oh|no|sorry|never mind|bitte|por favor)\W+)*(?:(?:forget|ignore|delete) (?:that|this|it|what|everything)
     |(?:don'?t|do not) (?:remember|save|store|keep|note)|vergiss|oublie|olv[ií]d[ae]|esque[cç][ea]|dimentica|别记|忘[了掉记]|忘れて)|(?:scratch|forget
     |strike) that\W*$""")
-OFFER = either(r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|want me|do you want (?:me )?to|have you (?:thought|considered|tried)
-    |did you ever think|how about|what about|why not|why don't you)\b|soll ich|möchtest du|willst du|veux-tu|tu veux|quieres que|te gustaría
-    |quer(?:es)? que|vuoi che|ti va|要不要|想不想""")
+OFFER = either(r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|you (?:could|might|should)|want me|do you want (?:me )?to
+    |have you (?:thought|considered|tried)|did you ever think|how about|what about|why not|why don't you)\b|soll ich|möchtest du|willst du|veux-tu|tu veux
+    |quieres que|te gustaría|quer(?:es)? que|vuoi che|ti va|要不要|想不想""")
 NO = either(r"""\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|ningun\w*|não
     |sem|mai|senza|не|нет)\b|n't\b|\bn'|[不没无]|ない|ません""")
 ASSENT = r"(?i:(?:yes|yeah|yep|yup|sure|of course|exactly|right|ja|genau|oui|sí|si|claro|sim|sì)\b|是|对|嗯|はい)"
@@ -2225,8 +2227,8 @@ def minable(said: str, asked: str) -> str:
     kept, text = [], said.replace("’", "'")
     if re.search(rf"(?:^|[.!?。！？\n]){NOD}{PLAY}", text):
         text = ". ".join(re.findall(ASIDE, text, re.I))
-    if task := re.search(rf"(?:^|[.!?]\s|(?i:please|can you) )\W*{TASK}(?!{LETTER})", text):
-        text = text[: task.start()]
+    if task := re.search(TASK, text):
+        text = re.sub(r"[^.!?。！？\n]*$", "", text[: task.start() + 1])
     for sentence in re.split(SENTENCE, text):
         refused = re.match(rf"{NOD}{ORDER}(?!{LETTER})", sentence) or re.search(NOT_REAL, sentence)
         if re.search(r"\w", sentence) and not refused and not has_secret(sentence):

@@ -79,6 +79,8 @@ def test_relative_dates_are_resolved(said, dated):
         ("I bake bread. Is rye hard?", "", "I bake bread."),
         ("I'm vegan, so what could I cook?", "", "I'm vegan"),
         ("Translate to French: I am a widow", "", ""),
+        ("Mi fai un riassunto di questo testo: Io sono nato a Lecce", "", ""),
+        ("Correction: I live in York", "", "Correction: I live in York"),
         ("Let's play: I'm Rook, a pirate!", "", ""),
         ("Let's play: I'm Rook! (Real life: dentist on Friday.)", "", "dentist on Friday."),
         ("you're really funny", "", ""),
