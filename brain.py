@@ -19,6 +19,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 Entry = dict[str, Any]  # a turn or a memory as it stands in brain.json, or a JSON object
 Brain = dict[str, Any]  # the whole file
 Pairs = list[tuple[str, str]]
+Swaps = list[tuple[str, Any]]  # a pattern, and what takes its place
 
 # --- Settings ----------------------------------------------------------------
 
@@ -149,9 +151,18 @@ def printable(text: object) -> str:
     return CONTROLS.sub(lambda sign: ascii(sign[0])[1:-1], line)
 
 
+LATER: list[tuple[str, Entry]] = []  # what was to be said in the background
+
+
 def say(text: str, **style: Any) -> None:
-    """Print a note about the program itself: always on stderr, never in a pipe."""
-    click.secho(clean(text), err=True, **style)
+    """Print a note about the program itself: always on stderr, never in a pipe.
+
+    In the background nothing is printed: somebody may be typing. It waits in LATER.
+    """
+    if threading.current_thread() is threading.main_thread():
+        click.secho(clean(text), err=True, **style)
+    else:
+        LATER.append((text, style))
 
 
 def counted(number: int, noun: str) -> str:
@@ -752,7 +763,7 @@ def parse_brain(data: bytes, path: Path) -> Brain:
         brain = json.loads(text, object_pairs_hook=unique)
         problem = "" if isinstance(brain, dict) else "it does not hold an object {...}"
     except UnicodeDecodeError as err:
-        text, problem = data[: err.start].decode(), f"byte {err.start + 1} is not UTF-8"
+        text, problem = err.object[: err.start].decode(), f"byte {err.start + 1} is not UTF-8"
         at = len(text)
     except KeyError as err:
         at, problem = duplicate_place(text, err.args[0]), f"the key {err} stands twice"
@@ -1061,22 +1072,50 @@ def is_local(host: str) -> bool:
 
 
 @functools.cache  # one session per address keeps connections
-def session_for(host: str) -> Any:
-    """Return the requests.Session for host; it never sends credentials unasked."""
+def session_for(host: str, background: bool) -> Any:
+    """Return the requests.Session for host; it never sends credentials unasked.
+
+    The background has one of its own, whose newest connection is session.line.
+    """
     import requests  # 78 ms that --help and cleanup need not pay
 
-    session = requests.Session()
+    session: Any = requests.Session()
     session.trust_env = not is_local(host)  # no proxy for this machine
     session.auth = lambda request: request  # nothing from ~/.netrc
+
+    def pool(kind: Any, *args: Any, **options: Any) -> Any:
+        made = kind(*args, **options)
+        connect = made.ConnectionCls
+
+        def line(**to: Any) -> Any:
+            session.line = connect(**to)
+            return session.line
+
+        made.ConnectionCls = line
+        return made
+
+    manager = session.get_adapter(host).poolmanager
+    kinds = manager.pool_classes_by_scheme.items()
+    manager.pool_classes_by_scheme = {name: functools.partial(pool, kind) for name, kind in kinds}
     return session
+
+
+def hang_up(host: str) -> None:
+    """End what the background asks at host, which stops the model within a token.
+
+    Closing the answer would not do: until the first token there is none to close.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # nothing is connected
+        session_for(host, True).line.sock.shutdown(socket.SHUT_RDWR)
 
 
 def reach(host: str, path: str, body: Entry | None) -> Any:
     """Return the response to one request, asked again while the server is busy."""
     times = (CONNECT_SECONDS, READ_SECONDS)
     options = {"json": body, "stream": True, "timeout": times, "allow_redirects": False}
+    session = session_for(host, threading.current_thread() is not threading.main_thread())
     for pause in (*RETRY_SECONDS, None):
-        response = session_for(host).request("POST" if body else "GET", host + path, **options)
+        response = session.request("POST" if body else "GET", host + path, **options)
         if response.status_code not in (429, 503) or pause is None:
             break
         response.close()
@@ -1092,7 +1131,7 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
     """
     import requests
 
-    held = bytearray()
+    held, blank = bytearray(), 0
     try:
         with contextlib.closing(reach(host, path, body)) as response:
             good = response.status_code == 200
@@ -1103,13 +1142,15 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
                     for line in lines:
                         if line.strip():
                             yield answer_line(host, line, body)
-                if len(held) > (LINE_BYTES_MAX if good else ERROR_BYTES_MAX):
+                        else:
+                            blank += 1
+                if blank > 1000 or len(held) > (LINE_BYTES_MAX if good else ERROR_BYTES_MAX):
                     break
             if not good:
                 raise refusal(host, response.status_code, held, body)
             if held.strip():
                 yield answer_line(host, held, body)
-    except (requests.RequestException, OSError, UnicodeError) as err:
+    except (requests.RequestException, OSError, ValueError) as err:
         raise unreachable(host, err) from err
 
 
@@ -1128,6 +1169,8 @@ def unreachable(host: str, err: Exception) -> OllamaError:
     text = str(err)
     if "Read timed out" in text:
         return OllamaError(f"Ollama at {host} was silent for {READ_SECONDS} seconds.", AGAIN)
+    if "BadStatusLine" in text:
+        return refusal(host, 0, bytearray(), None)
     if "roxy" in text:
         return NoModel(f"The proxy blocks the way to {host}.", "Put it into NO_PROXY.")
     if re.search("Max retries|establish|resolve|timed out|label|URL", text):
@@ -1198,6 +1241,7 @@ class Model:
         self.host, self.name = host, name
         self.window = WINDOW_DEFAULT  # tokens, the real one once load() has run
         self.think: Any = None  # what to send as `think`; None leaves it out
+        self.remote = False  # it runs on somebody else's machine
         self.leaks = False  # it writes its thinking into the answer
         self.ending = ""  # how its last answer ended: "stop" or "length"
         self.bytes_per_token = BYTES_PER_TOKEN
@@ -1219,7 +1263,8 @@ def load(model: Model) -> None:
     shown = whole(model.host, "/api/show", {"model": model.name})
     if not can_chat(shown):
         raise NoModel(f"{model.name} can't chat.", "Name another model with --model.")
-    if shown.get("remote_host") or model.name.endswith(CLOUD):
+    model.remote = bool(shown.get("remote_host")) or model.name.endswith(CLOUD)
+    if model.remote:
         say(f"{model.name} runs in the cloud: what you say leaves this machine.", fg="red")
     if "thinking" in str(shown.get("capabilities")):
         model.think = "low" if "gptoss" in str(shown.get("details")) else False
@@ -1238,7 +1283,7 @@ def window_of(value: object) -> int:
 def listed(host: str, path: str) -> list[Entry]:
     """Return the models that /api/tags or /api/ps lists."""
     models = whole(host, path).get("models")
-    return [one for one in models or [] if isinstance(one, dict)]
+    return [one for one in models if isinstance(one, dict)] if isinstance(models, list) else []
 
 
 def same_name(one: object, other: str) -> bool:
@@ -1376,6 +1421,7 @@ The line in (brackets) before a message gives the time and more notes; don't rep
 REMEMBERED = "What you remember about the person:"
 NOTHING_YET = f"{REMEMBERED}\n- nothing yet"
 LAST_TIME = "Your last conversation:"
+EARLIER = "Earlier in this conversation:"
 
 
 def system_text(
@@ -1507,6 +1553,79 @@ def spoken(pieces: Iterable[str], hold: bool) -> Iterator[str | None]:
         yield held
 
 
+# The greeting: about a memory with a date near today
+
+GREETING_TOKENS = 60
+GREETING = """\
+Greet me with one short, warm question that means: "{}" Write the question alone."""
+DAYS_BEFORE, DAYS_AHEAD = 3, 6  # so near, the name of a weekday says enough
+SORE = r"""(?x)\b(?:ill\b|illness|sick|disease|diagnos|h?osp(?:it|ed)a|[ck]lini|surg|opera[tcz]i|biops|cancer|cancro|krebs|tumou?r|chemo|doct|arzt|medi[ck]|medecin
+    |th?erap|injur|accident|incident|unfall|pain|depress|anxi|crisi|[ck]rise|krank|mala[dt]|enferm|doent|abort|miscarr|suicid|died|dies\b|dying|dead\b|death
+    |funer|buri|e[nt]+i?err|obseq|beerdig|begrab|trauer|tot\b|tod\b|gestorb|mort[eiosa]?\b|mourn|muert|muri[oa]|morr|decea?s|grie[fv]|los[est]|verlor|verlust
+    |perd[iu]|pers[oa]\b|divor|widow|ge?schied|scheidung|separa|trenn|getrenn|ruptur|breakup|br[eo]a?ke?(?:s|ing)?\ up|split|fight|fought|argu|quarrel|streit
+    |[ck]onfli|disput|pelea|briga\b|litig|court|gericht|tribun|juicio|trial|lawsuit|laid\ off|fired|kundig|redundan|poli[cz]|prison|war\b)
+    |[病医院术癌死葬逝]|离婚|分手|吵"""  # illness, loss and conflict, as words begin in six languages
+DATED = r"[\s,(]*(?:\b(?:on|for|am|le|el|il|em|den) )?\d{4}-\d\d-\d\d\)?"
+EVENT = (  # "has an exam", "is moving house", "'s wedding is"
+    r"User (?:has|had|will have) (?!to\b)(?:an? |the |(?:his|her|their) )?(.+)"
+    r"|User (?:is|was|will be) ((?!going to (?!an? |the |her |his |[A-Z]))\w+ing\b.*)"
+    r"|User's (.+?) (?:is|was|takes place)"
+)
+VERB = r"User (\w+?)(?:(ie)|(?<=[sxo])e|(?<=[cs]h)e)?s\b"  # "User flies"
+NAMED = r"User(?:'s name)? is (?:called |named )?([A-Z][\w'-]+)\.?"
+NO_NAME = r".*(?:an|ish|ese|[cs]h|ic|i|st|ss|im|u|ek)"  # "User is Dutch"
+
+
+def event_near(memories: list[Any], today: date) -> tuple[str, date] | None:
+    """Return the memory whose date is nearest to today, nothing that hurts, and that date."""
+    near = []
+    for memory in filter(is_memory, memories):
+        text = memory["memory"]
+        for day in filter(None, (day_of(part[0]) for part in ISO_DAY.finditer(text))):
+            if -DAYS_AHEAD <= (today - day).days <= DAYS_BEFORE:
+                near.append((-abs((today - day).days), weight(memory), text, day))
+    kind = [one for one in near if not re.search(SORE, " ".join(tokens_of(one[2])))]
+    return max(kind)[2:] if kind else None
+
+
+def greeting_of(text: str, day: date, today: date, memories: list[Any]) -> tuple[str, str]:
+    """Return our own greeting about a memory, and how it calls what is remembered.
+
+    >>> greeting_of("User has an exam on 2026-03-01", date(2026, 3, 1), date(2026, 3, 2), [])
+    ('Hey, how was your exam yesterday?', 'your exam')
+    """
+    named = (re.fullmatch(NAMED, one["memory"]) for one in filter(is_memory, memories))
+    names = (f"Hey {found[1]}" for found in named if found and not re.fullmatch(NO_NAME, found[1]))
+    hey, days = next(names, "Hey"), (today - day).days
+    when = age_in_words(day, today) if abs(days) < 2 else f"on {day:%A}"
+    how = "how was" if days > 0 else "how do you feel about"
+    fact = re.sub(DATED, "", printable(text)).strip(" .,")
+    if found := re.fullmatch(EVENT, fact):
+        what = found[2] or f"your {found[1] or found[3]}"
+        return f"{hey}, {how} {what} {when}?", what
+    for third, second in (("'s", "your"), (" is", "you are"), (" has", "you have")):
+        fact = fact.replace(f"User{third}", second)
+    fact = re.sub(VERB, lambda verb: f"you {verb[1]}{'y' if verb[2] else ''}", fact)
+    fact = fact.removeprefix("User ")
+    return f"{hey}, I remember: {fact}, {when}. {how.capitalize()} it?", fact
+
+
+def greets(line: str, what: str, own: str, day: date, today: date) -> bool:
+    """Return whether a model's line asks what our own greeting asks, and nothing wrong."""
+    said, capitals = tokens_of(line), " ".join(re.findall(r"(?<=\w )[A-Z]\w*", line))
+    return (
+        bool(re.fullmatch(r"[^\W\d_¿][^\n()\[\]{}*#]+[?？]", line.lstrip("¿¡")))
+        and len(line) <= len(own) + 60
+        and {day_of(part[0]) for part in ISO_DAY.finditer(with_dates(line, today))} == {day}
+        and not re.search(r"\b(?:luck|ready|prepar)" if day < today else WENT, line)
+        and names_of(what) <= set(said)
+        and names_of(capitals) <= set(tokens_of(own))
+        and set(re.findall(r"\d+", line)) <= set(re.findall(r"\d+", own))
+        and not {"my", "our", "we", "user"} & set(said)
+        and near(set(words(what)), set(words(line)))
+    )
+
+
 # What sleep asks the model, what it asks about, and what it believes
 
 SUMMARY_TOKENS = 120
@@ -1528,10 +1647,10 @@ EXAMPLES = (  # a text = an importance and a fact | another one
     "The Moon has no air. = ",
     "Q: How old is your nephew?\nA: Eleven = core User's nephew is eleven years old",
     "Q: Do you eat mushrooms?\nA: No = normal User does not eat mushrooms",
-    "我在银行上班。 = normal User在银行上班",
-    "Je vis à Lille et je n'aime pas le bruit. = core User vit à Lille | normal User n'aime pas le bruit",
-    "Toco la batería y tengo un hurón que se llama Miso. = normal User toca la batería | core User tiene un hurón que se llama Miso",
+    "User arbeitet bei der Post und mag Regen. = normal User arbeitet bei der Post | normal User mag Regen",
+    "User的叔叔种茶，User会下棋。 = core User的叔叔种茶 | normal User会下棋",
     "User spilled tea on User's laptop. = small User spilled tea on User's laptop",
+    "Estudié en Cusco y tengo un hurón que se llama Miso. = normal User estudió en Cusco | core User tiene un hurón que se llama Miso",
 )
 LEVELS = {"small": 10, "normal": 90, "core": 365}  # importance: start strength in days
 CLAIM = {"fact": {"type": "string"}, "importance": {"type": "string", "enum": [*LEVELS]}}
@@ -1586,96 +1705,123 @@ def settle(new: str, old: str, model: Model | str) -> str:
 # Dates in words
 
 NEAR_DAYS = {  # days away: the words for it, the longer phrases first
-    -2: "the day before yesterday|vorgestern|avant-hier|anteayer|anteontem|l'altro ieri|前天",
-    2: "the day after tomorrow|übermorgen|après-demain|pasado mañana|depois de amanhã|dopodomani|[后後]天",
-    -1: "yesterday(?: morning| evening)?|last night|gestern|hier(?= (?!ist|bin))|ayer|anoche|ontem|ieri|昨[天晚]",
-    0: "today|tonight|this (?:morning|afternoon|evening)|heute(?: abend)?|aujourd'hui|ce soir|hoy|hoje|oggi|stasera|今[天晚]",
-    1: "tomorrow|(?<!guten )(?<!am )(?<!jeden )morgen|demain|(?<!la )mañana|amanhã|domani|明[天晚]",
+    -2: "the day before yesterday|vorgestern|avant-hier|anteayer|anteontem|l'altro ieri|前天|一昨日|おととい",
+    2: "the day after tomorrow|übermorgen|après-demain|pasado mañana|depois de amanhã|dopodomani|[后後]天|明後日|あさって",
+    -1: "yesterday(?: morning| evening)?|last night|gestern|hier(?= (?!ist|bin|in|seit))|ayer|anoche|ontem|ieri|昨[天晚日夜]",
+    0: "today|tonight|this (?:morning|afternoon|evening)|heute(?: abend| früh| morgen)?|aujourd'hui|ce soir|hoy|hoje|oggi|stasera|今[天晚日夜]",
+    1: "tomorrow|(?<!guten )(?<!am )(?<!jeden )morgen|demain|(?<!la )mañana|amanhã|domani|明[天晚日]",
 }
-WEEKDAYS = """monday montag lundi lunes segunda-feira lunedì 周一 星期一,tuesday dienstag mardi martes terça-feira martedì 周二 星期二,
-    wednesday mittwoch mercredi miércoles quarta-feira mercoledì 周三 星期三,thursday donnerstag jeudi jueves quinta-feira giovedì 周四 星期四,
-    friday freitag vendredi viernes sexta-feira venerdì 周五 星期五,saturday samstag samedi sábado sabato 周六 星期六,
-    sunday sonntag dimanche domingo domenica 周日 星期天""".split(",")
-UNITS = {
-    "d": "days?|tage?n?|jours?|días?|dias?|giorn[oi]|天",
-    "w": "weeks?|wochen?|semaines?|semanas?|settiman[ae]|个?星期|周",
-    "m": "months?|monate?n?|mois|mes(?:es)?|mês|mes[ei]|个?月",
-    "y": "years?|jahre?n?|ans?|années?|años?|anos?|ann[oi]|年",
-}
-UNIT = "|".join(f"(?P<{unit}>{forms})" for unit, forms in UNITS.items())
-NEXT = "(?P<next>next|coming|nächste[nrs]?|kommende[nrs]?|prochaine?|próxim[oa]|prossim[oa]|下个?)"
-LAST = "(?P<last>last|letzte[nrs]?|vergangene[nrs]?|derni[eè]re?|pass?ad[oa]|scors[oa]|上个?)"
-COUNTED = r"(?:(?P<on>in|dans|dentro de|em|tra|fra) |(?P<back>vor|il y a|hace|há) )?"
-COUNTED += rf"(?P<n>\w+) (?:{UNIT})(?P<ago> ago| fa| atrás)?"
-WEEKDAY = rf"(?:(?:on|am|le|el|il|na|no|this|diesen|ce|este|questo) )?(?:{NEXT} ?|{LAST} ?)?"
-WEEKDAY += rf"(?P<name>{'|'.join(name for row in WEEKDAYS for name in row.split())})"
-SPAN = rf"(?:{NEXT}|{LAST}) ?(?:{UNIT})"
-HABIT = "every|each|jeden?|chaque|tous les|cada|los|todos os|todas as|ogni|每个?"
-WENT = r"\b(?:was|were|did|had|went|got|came|lost|met|saw|took|broke|fell|(?:I|we|he|she|they|it|[A-Z]\w+) \w{2,}ed|war|hatte|habe|fui|fue|foi|ho|j'ai)\b|了"
-AHEAD = r"\b(?:will|going|need|must|should|have to|has to|is|are|am)\b|'(?:m|re|ll)\b"
-TOWARDS = r"\b(?:to|until|till|by|for|bis|für|para|pour|per) $"
-CLAUSE = r"[,.;]|\b(?:and|but|because|so|und|aber|weil|et|mais|y|pero|e|mas|ma)\b"
-ENGLISH = "day|night|ing|noon|week|month|year|morrow|ago"  # every English date has one
-LED = r"\b(?:since|until|till|by|before|after|about|from|for|of|on|in|at|to)\s\Z"  # what leads a date by itself
+WEEKDAYS = """monday|montag|lundi|lunes|segunda-feira|lunedì|(?:周|星期)一|月曜 tuesday|dienstag|mardi|martes|terça-feira|martedì|(?:周|星期)二|火曜
+    wednesday|mittwoch|mercredi|miércoles|quarta-feira|mercoledì|(?:周|星期)三|水曜 thursday|donnerstag|jeudi|jueves|quinta-feira|giovedì|(?:周|星期)四|木曜
+    friday|freitag|vendredi|viernes|sexta-feira|venerdì|(?:周|星期)五|金曜 saturday|samstag|samedi|sábado|sabato|(?:周|星期)六|土曜
+    sunday|sonntag|dimanche|domingo|domenica|(?:周|星期)[日天]|日曜""".split()
+MONTHS = """jan(?:uar\\w*|vier|eiro)?|enero|gennaio feb\\w*|fév(?:rier)?|fevereiro mar(?:ch|ço|zo|s)|märz a[bpv]r(?:ile?)? ma(?:i|y|io|yo|ggio)
+    jun[ei]?|jun[ih]o|juin|giugno jul[yi]?|jul[ih]o|juillet|luglio aug(?:ust)?|agosto|août sept?|se[pt]t?i?embr?[eor]* o[cku]t|o[cku]?t\\w*b\\w*
+    nov|nov\\w*mb\\w* d[eéi][cz]|d[eéi][cz]\\w*mb\\w*""".split()
+UNIT = either(r"""(?P<d>days?|tage?n?|jours?|días?|dias?|giorn[oi]|天|日間?(?=[前後]))|(?P<w>week(?:s|ends?)?|wochen?(?:ende)?|semaines?|semanas?
+    |settiman[ae]|个?星期|[周週][末間]?)|(?P<m>months?|monate?n?|mois|mes(?:es)?|mês|mes[ei]|个?月|[かヶ]月)|(?P<y>years?|jahre?n?|ans?|années?|años?
+    |anos?|ann[oi]|年)""")
+NEXT = "next|coming|nächste[mnrs]?|kommende[mnrs]?|prochaine?|próxim[oa]|prossim[oa]|que viene|que vem|下个?|明(?=年)|来(?=[週月年])"
+LAST = "last|letzte[mnrs]?|vergangene[mnrs]?|derni[eè]re?|pass?ad[oa]|scors[oa]|上个?|去(?=年)|先(?=[週月])"
+THIS = "this|diese[mnrs]?|cette|ce|est[ea]|quest[oa]|这个?|今(?=[週月年])"
+HAN = dict(zip("一二三四五六七八九十两", [*range(1, 11), 2], strict=True))
+COUNTED = r"(?:(?P<on>in|dans|dentro de|en|em|daqui a|tra|fra) |(?P<back>vor|il y a|hace|há) )?"
+COUNTED += rf"(?P<n>\d+|[a-zà-ÿ]+|[{''.join(HAN)}]) ?(?:{UNIT})(?P<ago> ago| fa| atrás|以?前)?(?P<later> from now|以?[后後])?"
+NAMED = rf"(?:l')?(?:(?:{NEXT}|{LAST}|{THIS}) ?)?(?:週の)?(?:NAME)(?: (?:{NEXT}|{LAST}))?"
+WEEKDAY = NAMED.replace("NAME", f"(?P<name>{'|'.join(WEEKDAYS)})日?")
+SPAN = NAMED.replace("NAME", UNIT)
+MONTH = f"(?P<month>{'|'.join(f'{row}|{n}月' for n, row in enumerate(MONTHS, 1))})"
+DAY = r"(?P<n>\d\d?)(?:st|nd|rd|th|\.|º|er|日|号)?"
+YEAR = r"(?:,? (?:de )?(?P<year>(?:19|20)\d\d))?"
+YEARLY = r"(?i:birth|born|geb(?:urtstag|oren)|anniv|\bnée?\b|cumple|naci|nasc|complean|nato|生日|出生|誕生)"
+HABIT = r"\b(?:every|each|jeden|chaque|tous les|cada|tod[oa]s?(?: [oa]s)?|ogni)(?: \w+)? ?$|[每毎][个周週]?$"
+USUAL = r"\b(?:los|las|às|aos|le|il|la) $"  # before a weekday: on all of them
+WENT = either(r"""\b(?-i:was|were|did|had|went|got|came|lost|met|saw|took|broke|fell|ran|won|made|gave|left|bought|quit|(?:I|we|he|she|they|it
+    |[A-Z]\w+) \w{2,}ed)\b|\b(?:war|hatte|hab\w+ .*\b\w*(?:ge|ver)\w+(?:t|en)|fui|fue|foi|\w{2,}(?:ió|(?<!aqu)(?<!as)(?<!all)í)|\w+(?<!caf)é|\w{3,}(?:ei
+    |eu)|j'ai (?:\w+ )?\w+(?:é|u|is|it)e?|ho \w+[st]o|(?:sono|è) \w+[rstu]t[oaie])\b|了|した""")
+AHEAD = r"\b(?:will|going|need|must|should|have to|has to|is|are|(?<=I )am)\b|'(?:m|re|ll)\b"
+TOWARDS = r"\b(?:to|until|till|by|for|bis|für|para|pour|per)  "  # a date, which is cut out
+CLAUSE = r"[,.;?\n]|\b(?:and|but|because|so|und|aber|weil|et|mais|y|pero|e|mas|ma)\b"
+ENGLISH_DATE = "day|night|ning|noon|week|month|year|morrow|ago"  # every English date has one
+LED = r"\b(?:since|until|till|by|before|after|about|from|for|of|on|in|at|to|the)\s\Z"  # what leads a date by itself
 
 
-def shifted(day: date, count: int, unit: str) -> str:
-    """Return the date, month or year that lies count units away from day."""
+def shifted(day: date, count: int, match: re.Match[str]) -> str:
+    """Return the day, month or year that lies count of the unit in match away from day."""
+    unit = next(unit for unit in "dwmy" if match[unit])
     if unit in "dw":
         return (day + timedelta(count * (7 if unit == "w" else 1))).isoformat()
     months = day.year * 12 + day.month - 1 + count * (12 if unit == "y" else 1)
     return f"{months // 12}-{months % 12 + 1:02}" if unit == "m" else str(months // 12)
 
 
-def count_of(match: re.Match[str], day: date) -> int | None:
-    """Return 2 for "in two weeks", -3 for "vor 3 Tagen", None for a mere number."""
-    number = "".join(words(match["n"])) or "1"  # articles have no content
+def counted_off(match: re.Match[str], day: date) -> str:
+    """Return the date of "two weeks ago" or "in three days", nothing for a mere span."""
+    article = re.fullmatch("an?|ein\\w*|un[aeo]?|uma?", match["n"], re.I)
+    word = tokens_of(match["n"])[-1]
+    number = "1" if article else NUMBERS.get(word) or str(HAN.get(word, word))
     back = match["back"] or match["ago"]
-    if not re.fullmatch(r"\d{1,3}", number) or not (back or match["on"]):
-        return None
-    return -int(number) if back else int(number)
+    if not re.fullmatch(r"\d{1,3}", number) or not (back or match["on"] or match["later"]):
+        return ""
+    return shifted(day, -int(number) if back else int(number), match)
 
 
-def days_to(match: re.Match[str], day: date) -> int | None:
-    """Return how far from day a weekday is: behind it where the clause tells the past.
+def named_span(match: re.Match[str], day: date) -> str:
+    """Return the date of "next week" or "last year", nothing for a span without a place."""
+    step = bool(re.search(NEXT, match[0], re.I)) - bool(re.search(LAST, match[0], re.I))
+    if match["d"] or not (step or re.match(THIS, match[0], re.I)):
+        return ""
+    if not match["w"]:
+        return shifted(day, step, match)
+    first = day + timedelta(7 * step - day.weekday() + 5 * ("end" in match[0]))
+    return f"the {match['w']} of {first}" if "week" in match[0] else f"{match['w']} {first}"
 
-    None for a habit ("every Friday").
-    """
-    name, text = match["name"].casefold(), match.string
-    if re.search(f"(?:{HABIT}) ?$", text[: match.start()], re.I):
-        return None
-    wanted = next(number for number, row in enumerate(WEEKDAYS) if name in row.split())
+
+def weekday(match: re.Match[str], day: date) -> str:
+    """Return the date of a weekday, behind where its clause tells the past, "" for a habit."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    coming, gone = re.search(NEXT, match[0], re.I), re.search(LAST, match[0], re.I)
+    if not coming and not gone and re.search(USUAL, before, re.I):
+        return ""
+    wanted = next(n for n, row in enumerate(WEEKDAYS) if re.fullmatch(row, match["name"], re.I))
     ahead = (wanted - day.weekday()) % 7 or 7
-    before, after = text[: match.start()], text[match.end() :]
-    clause = re.split(CLAUSE, before)[-1] + re.split(CLAUSE, after)[0]
-    went = (
-        re.search(WENT, clause) and not re.search(AHEAD, clause) and not re.search(TOWARDS, before)
-    )
-    if match["last"] or (went and not match["next"]):
-        return ahead - 7 if ahead < 7 else -7
-    in_this_week = wanted > day.weekday() and name.endswith("day")  # so not the English "next"
-    return ahead + 7 if match["next"] and in_this_week else ahead
+    clause = f"{re.split(CLAUSE, before)[-1]} {re.split(CLAUSE, after)[0]}"
+    went = re.search(WENT, clause) and not re.search(f"{AHEAD}|{TOWARDS}", clause)
+    if gone or (went and not coming):
+        ahead -= 7 if ahead < 7 else 14
+    elif coming and wanted > day.weekday() and re.search("day$|周|星期|曜", match["name"], re.I):
+        ahead += 7  # not the English "next" that is still this week
+    return (day + timedelta(ahead)).isoformat()
 
 
-DATES: list[tuple[str, Any]] = [  # a phrase, and how many days or units it is away
-    *((phrases, lambda match, day, away=away: away) for away, phrases in NEAR_DAYS.items()),
-    *((COUNTED, count_of), (WEEKDAY, days_to)),
-    (SPAN, lambda match, day: 1 if match["next"] else -1),
+def calendar_day(match: re.Match[str], day: date) -> str:
+    """Return the next such date, or the last where that is nearer; birthdays stay as said."""
+    rows = (f"{row}|{n}月" for n, row in enumerate(MONTHS, 1))
+    month = next(n for n, row in enumerate(rows, 1) if re.fullmatch(row, match["month"], re.I))
+    with contextlib.suppress(ValueError):
+        found = date(day.year, month, int(match["n"]))
+        away = (found - day).days
+        year = int(match["year"] or day.year + (away < -90) - (away > 275))
+        return "" if re.search(YEARLY, match.string) else str(found.replace(year=year))
+    return ""
+
+
+DATES: Swaps = [  # a phrase, and the date that it means
+    *((row, lambda _, day, n=n: str(day + timedelta(n))) for n, row in NEAR_DAYS.items()),
+    *((COUNTED, counted_off), (WEEKDAY, weekday), (SPAN, named_span)),
+    (rf"(?:the )?{DAY}(?: of| de| d')? ?{MONTH}{YEAR}", calendar_day),
+    (rf"(?!(?-i:ma)){MONTH} ?{DAY}{YEAR}", calendar_day),
 ]
 
 
-def dated(counting: Any, day: date, match: re.Match[str]) -> str:
+def dated(when: Any, day: date, match: re.Match[str]) -> str:
     """Return the date that a phrase means, in English with on or in before it."""
-    count, phrase = counting(match, day), match[0]
-    if count is None:
-        return phrase
-    unit = next((unit for unit in UNITS if match.groupdict().get(unit)), "d")
-    found = shifted(day, count, unit)
-    led = re.search(LED, match.string[: match.start()]) or match.string.startswith(
-        "'s", match.end()
-    )
-    english = re.search(ENGLISH, phrase, re.I) and not led
-    return f"{'on' if len(found) > 7 else 'in'} {found}" if english else found
+    found, before = when(match, day), match.string[: match.start()]
+    if not found or re.search(HABIT, before, re.I):
+        return match[0]
+    led = re.search(LED, before, re.I) or match.string.startswith("'s", match.end())
+    english = re.search(ENGLISH_DATE, match[0], re.I) and not led
+    return f"{'on' if ISO_DAY.fullmatch(found) else 'in'} {found}" if english else found
 
 
 def with_dates(text: str, day: date) -> str:
@@ -1684,47 +1830,52 @@ def with_dates(text: str, day: date) -> str:
     >>> with_dates("Exam tomorrow, I saw Kim two weeks ago", date(2026, 3, 2))
     'Exam on 2026-03-03, I saw Kim on 2026-02-16'
     """
-    for phrase, counting in DATES:
-        swap = functools.partial(dated, counting, day)
-        text = re.sub(rf"(?<![a-zà-ÿ])(?:{phrase})(?![a-zà-ÿ])", swap, text, flags=re.I)
+    for phrase, when in DATES:
+        whole = rf"(?<![a-zà-ÿ\d])(?<!\d-)(?:{phrase})(?![a-zà-ÿ\d])(?! \w*(?:ning|noon|night)s\b)"
+        text = re.sub(whole, functools.partial(dated, when, day), text, flags=re.I)
     return text
 
 
 # What of a message may hold a fact
 
-PLAY = either(r"""(?<!\w)(?:let'?s (?:play|pretend)|pretend|role-?play|imagine
-    |suppose you|act as|once upon a time|spielen wir|stell dir vor|es war einmal|jouons|imaginons
-    |il était une fois|juguemos|imagina|érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|c'era una volta
-    |you are (?:a|an|the) .{0,40} i'?a?m (?:a|an|the) |假装|扮演|从前)""")
-ASIDE = r"\((?:real life|irl|ooc|by the way|btw)\W+([^)]+)\)"  # from inside a game
-TASK = either(r"""(?:^|[.!?]\s|please |can you )\W*(?:translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?
-    |tradu(?:is|ce|zca|z|ci|zir)|corrig[ea]|resum[ea]|riassumi|翻译|改正|总结)(?![a-z])""")
-ORDER = either("""always|never|from now on|answer|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|describe|compare
-    |continue
-    |go (?:on|ahead)|let me|wait|hold on|call yourself|remind|look|schreib|erklär|antworte|nenn|sag|zeig|écri[st]|explique|réponds?|donne|dis|escribe|explica
-    |responde|dime|dame|escreve|diz|scrivi|spiega|rispondi|dimmi|写|解释|回答|告诉我|给我|请""")
-NOT_REAL = either(r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|wenn ich .*(?:wäre|hätte)|\bsi (?:j'|yo )?(?:étais|avais|fuera|tuviera)
-    |\bse (?:eu )?(?:fosse|tivesse|fossi|avessi)|如果我|要是我|^\W*you(?:'re| are)\b
-    |\bbrb\b|\bbe right back\b|\bafk\b|gleich (?:wieder|zurück)|je reviens|ahora vuelvo|já volto
-    |torno subito|马上回来""")
-ASKS = either(r"""(?:so |but |and )?(?:what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|was|wer|wo|wann
-    |warum|wie|kann|kannst|soll|hast|qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|podes|che|chi
-    |dove|perché|come|puoi|什么|怎么)\b""")
-SMALL_TALK = terms("""hi hello hey there good morning evening night afternoon day bye see later thanks thank thx so very much lot cheers ok okay k cool great
-    nice lol haha hehe wow yes yeah yep yup sure no nope please fine hm hmm well oh ah right you guten morgen tag abend hallo danke bitte ja nein gut bonjour
-    salut merci oui non bien hola buenos buenas gracias vale si oi ola bom boa obrigado obrigada sim nao ciao buongiorno grazie 你好 谢谢 好 好的 嗯 再见
-    schön tag tarde tardes noches noite dia días mille prego super vale accord hahaha maybe perhaps""")
-TAKE_BACK = either(r"""^\W*(?:(?:please|actually|oh|no|sorry|bitte|por favor)\W+)*(?:(?:forget|ignore|delete|erase) (?:that|this|it|what)
-    |(?:don'?t|do not) (?:remember|save|store|keep|note)|vergiss (?:das|es|was)|oublie|olvida|esquece|dimentica|别记|忘[了掉记])|(?:scratch|forget) that\W*$""")
-OFFER = either(r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|want me|do you want|have you (?:thought|considered|tried)|how about
-    |what about|why not|why don't you)\b|soll ich|möchtest du|willst du|veux-tu|tu veux|quieres|te gustaría|queres|quer que|vuoi|ti va|要不要|想不想""")
-NO = either(r"""\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|não|sem|mai
-    |senza)\b|n't\b|[不没无]""")
-ASSENT = either(r"""(?:yes|yeah|yep|yup|sure|of course|exactly|right|ja|genau|oui|sí|si|claro|sim|sì)\b
-    |是|对|嗯""")
+LETTER = r"[^\W\d_\u3040-\u30ff\u3400-\u9fff]"  # of a script that writes spaces between words
+SENTENCE = r"(?<=[.!?。！？])\s+|(?<=[。！？])(?=\w)|\n+"  # between two sentences
+PLAY = either(r"""let'?s (?:play|pretend)|pretend|role-?play|imagine|suppose you|act as|you are (?:a|an|the) .{0,40} i'?a?m (?:a|an|the)\b
+    |once upon a time|in my (?:novel|story|script|dream)|spielen wir|stell dir vor|es war einmal|jouons|imagin(?:e|ons|a)|il était une fois|juguemos
+    |érase una vez|vamos (?:jogar|brincar)|era uma vez|giochiamo|facciamo finta|immagina|c'era una volta|假装|扮演|从前""")
+ASIDE = r"\((?:real life|irl|ooc|out of character|btw|by the way)\W+([^)]+)\)"  # from inside a game
+TASK = either(r"""translate|correct|proofread|rewrite|rephrase|summari[sz]e|fix|übersetze?|korrigiere?|tradu(?:is|ce|zca|za|z|ci|zir)|corrig[ea]|correggi
+    |resum[ea]|riassumi|翻译|把.{0,12}翻译|改正|总结""")
+ORDER = either(r"""answer|reply|respond|write|tell|explain|give|make|show|help|list|suggest|recommend|stop|talk|speak|say|use|describe|compare|continue
+    |go (?:on|ahead)|let me|call yourself|remind|schreibe?|erklär\w*|antworte|nenn|sag mir|zeig|écri[st]|explique|réponds?|donne|dis-moi|raconte
+    |escr[ií]be\w*|expl[ií]ca\w*|responde|dime|dame|cuéntame|escrev[ea]|diz-me|scrivi\w*|spiega\w*|dimmi|写|解释|回答|告诉我|给我|帮我|请|从现在起""")
+NOD = r"(?i:\W*(?:(?:yes|yeah|ok|okay|hey|now|sure|please|thanks|can you|could you|wait|hold on|look|from now on|always|never|only|oui|sí|ja|bitte)\W+)*)"
+NOT_REAL = either(r"""\bif i (?:were|was|had|could|won)\b|\bif i'd\b|\bwould have (?:been|had)\b|wenn ich .*(?:wäre|hätte|könnte)|\bsi (?:j'|yo )?(?:étais
+    |avais|fuera|tuviera|pudiera)|\bse (?:eu )?(?:fosse|tivesse|pudesse|fossi|avessi|potessi)|如果我|要是我|もし.*たら|^\W*you(?:'re| are)\b|\bbrb\b
+    |\bbe right back\b|\bafk\b|^\W*(?:just )?(?:one|a) (?:sec|second|moment|minute)\b(?!-)|\bcall you\b|\byour name (?:is|will)|nenne dich|je t'appelle
+    |te (?:llam[oa]|llamaré|chamo)|ti chiamo|叫你|你叫|gleich (?:wieder|zurück)|je reviens|(?:ahora|ya) vuelvo|já volto|torno subito|马上回来
+    |^\W*(?:i )?(?:don'?t know|dunno|not sure|no idea|weiß nicht|keine ahnung|je ne sais pas|no sé|não sei|non so)\W*$|不知道|ください|教えて""")
+ASKS = either(r"""what|which|who|whose|where|when|why|how|is|are|do|does|did|can|could|should|shall|will|would|have you|right|was|wer|wo|wann|warum|wie
+    |kannst?|soll|hast|qu[ei']|où|quand|comment|pourquoi|est-ce|peux|qué|cuál|quién|dónde|cuándo|cómo|puedes|o que|qual|quem|onde|che|chi|dove|come|puoi
+    |什么|怎么""")
+SMALL_TALK = terms("""hi hello hey hiya there good morning evening night afternoon day bye see later thanks thank thx so very much lot cheers ok okay k
+    cool great nice lol haha wow yes yeah yep yup sure no nope please fine hm hmm well oh ah right you sounds maybe perhaps really guten morgen tag abend
+    hallo danke dir schön bitte ja nein gut super bonjour salut merci beaucoup oui non bien d'accord hola buenos buenas tardes noches gracias vale si sí
+    jaja oi olá bom boa dia noite tarde obrigado obrigada sim não ciao buongiorno grazie mille prego sì 你好 谢谢 谢谢你 好 好的 好啊 嗯 再见 哈哈
+    こんにちは ありがとう はい""")
+TAKE_BACK = either(r"""^\W*(?:(?:please|actually|oh|no|sorry|never mind|bitte|por favor)\W+)*(?:(?:forget|ignore|delete) (?:that|this|it|what|everything)
+    |(?:don'?t|do not) (?:remember|save|store|keep|note)|vergiss|oublie|olv[ií]d[ae]|esque[cç][ea]|dimentica|别记|忘[了掉记]|忘れて)|(?:scratch|forget
+    |strike) that\W*$""")
+OFFER = either(r"""\b(?:shall|should|may|can|could) (?:i|we)\b|\b(?:would you like|want me|do you want (?:me )?to|have you (?:thought|considered|tried)
+    |did you ever think|how about|what about|why not|why don't you)\b|soll ich|möchtest du|willst du|veux-tu|tu veux|quieres que|te gustaría
+    |quer(?:es)? que|vuoi che|ti va|要不要|想不想""")
+NO = either(r"""\b(?:not|no|nope|none|nobody|nothing|never|without|cannot|nicht|nein|kein\w*|nie|ohne|ne|pas|jamais|non|sans|nunca|jamás|sin|ningun\w*|não
+    |sem|mai|senza|не|нет)\b|n't\b|\bn'|[不没无]|ない|ません""")
+ASSENT = r"(?i:(?:yes|yeah|yep|yup|sure|of course|exactly|right|ja|genau|oui|sí|si|claro|sim|sì)\b|是|对|嗯|はい)"
 YES_OR_NO = f"{ASSENT}|{NO}"
-SECRET = either(r"""\b(?:pass ?(?:word|wort|code|phrase)|pwd|pin|api[ _-]?key|token|kennwort|mot de passe|contraseña|senha|密码)\b[^.!?]{0,40}[\d$#@_]
-    |\b(?:sk|pk|ghp|gho|xox[bp]|AKIA|eyJ)[-_A-Za-z0-9]{8,}|-----BEGIN|\b(?:\d[ -]?){13,19}\b""")
+SECRET = either(r"""\b(?:pass ?(?:word|wort|code|phrase)|pwd|pin|api[ _-]?key|token|kennwort|mot de passe|contraseña|senha)\b[^.!?]{0,40}[\d$#@_]|(?:密码
+    |口令)[^。]*[a-z0-9]{4}|\b(?:sk|pk|gh[po]|xox[bp]|AKIA|eyJ)[-_A-Za-z0-9]{8,}|-----BEGIN|\b(?:\d[ -]?){13,19}\b
+    |(?<!\S)(?=\S*\d)\S*[a-z\d][$#%^*!]\S*[a-z\d]""")
 
 
 def has_secret(text: str) -> bool:
@@ -1737,7 +1888,7 @@ def has_secret(text: str) -> bool:
 def question_of(asked: str) -> str:
     """Return the question that the companion's words end with, nothing where they offer."""
     asks = re.findall(r"[^.!?。！？]*[?？]", asked)
-    return "" if not asks or re.search(OFFER, " ".join(asks)) else str(asks[-1]).strip()
+    return "" if not asks or re.search(OFFER, " ".join(asks)) else " ".join(asks[-1].split())
 
 
 def answered_question(asked: str, told: str) -> str:
@@ -1745,65 +1896,52 @@ def answered_question(asked: str, told: str) -> str:
 
     Who says more than a few words about themselves has left the question behind.
     """
-    speaks = re.search(r"\b(?:I|I'm|my|ich|je|yo|eu|io)\b|我", told) and len(told.split()) > 6
-    return "" if speaks else question_of(asked)
+    speaks = re.match(r"\W*(?:I|I'm|[Mm]y|[Ii]ch|[Jj]e|[Yy]o|[Ee]u|[Ii]o)\b|我", told)
+    return "" if speaks and len(told.split()) > 6 else question_of(asked)
 
 
-def is_small_talk(text: str) -> bool:
-    """Return whether text has no words but those that everybody says."""
-    return SMALL_TALK.issuperset(re.findall(r"[^\W_]+", text.casefold()))
+def stated(sentence: str) -> str:
+    """Return what a sentence states: all of it, or what stands before its question."""
+    if not sentence.rstrip().endswith(("?", "？")):
+        return sentence
+    parts = re.split(r"(?:,\s*|，|\s+(?=(?:so|but|und|aber|mais|pero|mas|ma) ))", sentence)
+    asks = rf"(?:(?:so|but|and|und|aber|mais|pero|mas|ma) )?{ASKS}(?:n't)?(?!{LETTER})"
+    asking = (n for n, part in enumerate(parts) if re.match(asks, part.strip("¿ "), re.I))
+    return ", ".join(parts[: next(asking, 0)])
 
 
 def minable(said: str, asked: str) -> str:
     """Return what of a message may hold a fact: no orders, questions, play or secrets."""
     kept, text = [], said.replace("’", "'")
-    if re.search(PLAY, text):
+    if re.search(rf"(?:^|[.!?。！？\n]){NOD}{PLAY}", text):
         text = ". ".join(re.findall(ASIDE, text, re.I))
-    if task := re.search(TASK, text):
+    if task := re.search(rf"(?:^|[.!?]\s|(?i:please|can you) )\W*{TASK}(?!{LETTER})", text):
         text = text[: task.start()]
-    for sentence in re.split(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+", text):
-        if sentence.rstrip().endswith(("?", "？")):  # the part before its question may state
-            parts = re.split(r"(?:,\s*|，|\s+(?=(?:so|but|und|aber|mais|pero|mas|ma) ))", sentence)
-            asking = [bool(re.match(ASKS, part.strip("¿ "))) for part in parts]
-            sentence = ", ".join(parts[: asking.index(True)] if any(asking) else [])
-        order = rf"\W*(?:please,? |can you |bitte )?{ORDER}(?![a-zà-ÿ])"
-        refused = re.match(order, sentence, re.I) or re.search(NOT_REAL, sentence)
+    for sentence in re.split(SENTENCE, text):
+        refused = re.match(rf"{NOD}{ORDER}(?!{LETTER})", sentence) or re.search(NOT_REAL, sentence)
         if re.search(r"\w", sentence) and not refused and not has_secret(sentence):
-            kept.append(sentence)
-    text = " ".join(kept)
+            kept.append(stated(sentence))
+    text = " ".join(filter(None, kept))
+    said_by_all = SMALL_TALK.issuperset(re.findall(r"[^\W_]+(?:'[a-z]+)?", text.casefold()))
     answers = question_of(asked) and re.match(rf"\W*(?:{YES_OR_NO})", text)
-    return "" if is_small_talk(text) and not answers else text
+    return "" if said_by_all and not answers else text
 
 
-CHANGED = """am=is,are=is,'m= is,'re= is,'ve= has,'d= would,'ll= will,have=has,haven't=hasn't,do=does,don't=does not,were=was,weren't=wasn't"""
-THIRD = dict(pair.split("=") for pair in CHANGED.split(","))
 SAME_IN_THIRD = IRREGULAR.keys() - IRREGULAR.values() | terms("""was had did could can will would should must might may used meant
-    understood quit put cut hit hurt let set read hid""")
-
-
-def third(verb: str) -> str:
-    """Return an English verb of the first person in the third: "carry" is "carries"."""
-    low = verb.casefold()
-    if low in THIRD or low in SAME_IN_THIRD or low.endswith("ed") or not low.isalpha():
-        return THIRD.get(low, verb)
-    if re.search(r"[^aeiou]y$", low):
-        return low[:-1] + "ies"
-    return low + ("es" if re.search(r"(?:s|x|z|ch|sh|o)$", low) else "s")
-
-
-ADVERB = either(r"""never|really|also|always|just|still|often|only|already|now|even|so|both
-    |too|usually|recently|currently|finally|actually|absolutely|mostly|rarely|hardly|probably""")
-PERSONS: list[tuple[str, Any]] = [  # the first person, and what takes its place, in this order
-    (r"\b(?:I|we)('m|'ve|'d|'ll|'re)\b", lambda m: "User" + THIRD[m[1].lower()]),
-    (rf"\b(?:I|we) ((?:{ADVERB} )*)([\w']+)", lambda m: f"User {m[1]}{third(m[2])}"),
-    (r"\b(?:my|mine|our|ours)\b", "User's"),
-    (r"\b(?:I|me|myself|we|us)\b", "User"),
-]
-FOREIGN = r"\b(?:che|sono|di|ho|el|la|de|que|et|und|ich|je|eu|em|mi)\b|\bj'|我"  # not English
-ELSEWHERE = [
-    (r"\b(?:ich|je|yo|eu|io|j'(?=\w))\b ?|我们?的?", "User "),
-    (r"\b(?:mein(?:e[nmrs]?)?|mon|ma|mes|mis?|meus?|minhas?|mi[oa]|miei)\b(?=\s\w)", "User's"),
-]
+    understood quit put cut hit hurt let set read hid and or but who with to in on for as""")
+ME = r"\b(?:I|we)((?>(?: (?:never|also|always|just|still|often|already|now|even|so|(?:real|usual|recent|current|final|actual|most|rare|hard|probab|on)ly))*))"
+# The first person, and what takes its place, in this order: in English, then elsewhere
+PERSONS = rf"""{ME}(?:'m|'re| am| are)\b = User\1 is;{ME}(?:'ve| have)\b = User\1 has;{ME}'d\b = User would;{ME}'ll\b = User will;{ME} do\b = User\1 does
+    ;{ME} haven't = User\1 hasn't;{ME} don't = User\1 does not;{ME} were\b = User\1 was;{ME} weren't = User\1 wasn't;{ME} (\w*[^aeiou\W])y\b = User\1 \2ies
+    ;{ME} ((?:{"|".join(SAME_IN_THIRD)}|\w+ed)\b|\w+n't) = User\1 \2;{ME} (\w+(?:s|x|z|ch|sh|o))\b = User\1 \2es;{ME} (\w+) = User\1 \2s
+    ;\b(?:my|mine|our|ours)\b = User's;\b(?:I|me|myself|we|us)\b = User"""
+ELSEWHERE = rf"""\bich (?!habe)(\w+[dt])e\b = User \1et;\bich (?!habe)(\w+)e\b = User \1t;我们?的|我(?=[们家]?[妈爸爷奶姐妹哥弟儿女])|私の = User的
+    ;\b(?:(?:mein|unser)(?:e[nmrs]?)?|mon|ma|mes|notre|mis?|nuestr[oa]s?|(?:[oa]s? )?(?:meus?|minhas?|noss[oa]s?))(?= {LETTER}) = User's
+    ;\b(?:il |la |i |le )?(?:mi[oae]|miei|nostr[oaie])(?= {LETTER}) = User's;\b(?:ich bin|bin ich|wir sind)\b = User ist
+    ;\b(?:ich habe?|habe? ich|wir haben)\b = User hat;\bje suis\b = User est;\byo soy\b = User es;\beu sou\b = User é;\bio sono\b = User è
+    ;\bj'ai\b = User a;\bj'(\w) = User \1;меня зовут = User зовут;(?<!{LETTER})(?:ich|wir|je|nous|yo|nosotros|eu|nós|io|noi|я|мы|我们?|私)(?!{LETTER}) = User"""
+ENGLISH = either(r"""\b(?:(?-i:I)|the|and|my|i'm|is|was|have|with|of|at|for|not|don't|can't|from|are|we|but|love|like|hate|got|just|used|i've|never|work
+    |live|our|had|an|to|that|they|she|it|you|his|them|been|play|want|need|feel|think|eat|drink|study)\b""")
 
 
 def third_person(text: str) -> str:
@@ -1811,37 +1949,41 @@ def third_person(text: str) -> str:
 
     >>> third_person("My sister Kim sings, I don't. I'm tired")
     "User's sister Kim sings, User does not. User is tired"
+    >>> third_person("Ich wohne mit meinem Bruder in Ulm")
+    "User wohnt mit User's Bruder in Ulm"
     """
-    for first, instead in ELSEWHERE if re.search(FOREIGN, text, re.I) else PERSONS:
+    rows = PERSONS if re.search(ENGLISH, text) else ELSEWHERE
+    for first, instead in re.findall(r"([^;\n]+?) = ([^;\n]+)", rows):
         text = re.sub(first, instead, text, flags=re.I)
     return text
 
 
-CORRECTION = either(r"""[\s,.;!—–-]+(?:no,? wait|wait,? no|no,? sorry|sorry|scratch that|i mean|i meant|make that|or rather|actually,? no|nein,? warte|ich meine
-    |non,? attends|no,? espera|quer dizer|anzi|不对)[\s,.:]+(?:it's |on )?([\w-]+)""")
+CORRECTION = either(r"""[\s,.;!—–-]+(?:no,? wait|wait,? no|no,? sorry|sorry|scratch that|i mean|i meant|make that|or rather|(?:actually,? )?(?:no|nein|non
+    |não)(?=[,.!])|nein,? warte|ich meine|non,? attends|no,? espera|digo|quer dizer|anzi)[\s,.:!]+(?:it's )?(?:(?:on|in|at|am|en|em|a|le|el
+    |il) )?([\w-]+)\b(?!'s| is| was| ha| do)""")
 
 
 def slip_kind(word: str) -> str:
-    """Return what a slip of the tongue may replace word by: a number, a name, nothing."""
+    """Return what a slip of the tongue may replace word by: a date, a number, a name, nothing."""
     if "".join(words(word))[:1].isdigit():
-        return "number"
+        return "date" if len(word) > 6 else "number"
     return "name" if word[:1].isupper() and word != "I" else ""
 
 
 def corrected(text: str) -> str:
-    """Return text with a slip mended: "two cats, no wait, three" is "three cats"."""
+    """Return text with a slip mended: "two cats, no wait, three" is "three cats".
+
+    So with a question that an answer sets right: "Are you Al?", "No, Ann" is "Are you Ann".
+    """
     found = re.search(CORRECTION, text)
-    if not found or not (kind := slip_kind(found[1])):
-        return text
-    before = text[: found.start()]
-    slips = [slip for slip in re.finditer(r"[\w'-]+", before) if slip_kind(slip[0]) == kind]
-    if not slips:
-        return text
+    before, kind = (text[: found.start()], slip_kind(found[1])) if found else ("", "")
+    slips = [one for one in re.finditer(r"[\w'-]+", before) if kind and slip_kind(one[0]) == kind]
+    if not found or not slips or slips[-1].start() < ("name" in kind):
+        return text  # a question's first word is no name
     return before[: slips[-1].start()] + found[1] + before[slips[-1].end() :] + text[found.end() :]
 
 
-GOES_ON = either(r"""(?:he|she|it|they|his|her|their)\b|(?:no,? )?wait\b|no, |i mean|er ist
-    |sie ist|il est|elle est|[他她它]""")
+GOES_ON = r"(?i:(?:he|she|it|they|his|her|their)\b|(?:no,? )?wait\b|no, |i mean|er ist|sie ist|il est|elle est|[他她它])"
 
 
 def batches(notes: list[Entry]) -> list[list[Entry]]:
@@ -1868,111 +2010,151 @@ def claims_in(answer: str) -> list[Entry]:
 
     Raises Unusable where the answer is something else.
     """
-    claims: Any = None
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(answer)
-        claims = found.get("facts") if isinstance(found, dict) else found
-    if claims is None:
-        parts = re.findall(r'\{[^{}]*"fact"[^{}]*\}', answer)
-        with contextlib.suppress(ValueError):
-            claims = [json.loads(part, strict=False) for part in parts] or None
-    if not isinstance(claims, list):
-        raise Unusable("The model's answer could not be read.", "Another --model may do better.")
-    return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
+    parts = ",".join(re.findall(r'\{[^{}]*"fact"[^{}]*\}', answer))
+    for text in (answer, f"[{parts}]" if parts else ""):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(text, strict=False)
+            claims = found.get("facts") if isinstance(found, dict) else found
+            if isinstance(claims, list):
+                return [{"fact": claim} if isinstance(claim, str) else claim for claim in claims]
+    raise Unusable("The model's answer could not be read.", "Another --model may do better.")
 
 
-FIRST_PERSON = r"\b(?:mein\w*|I|my|me)\b|我|[?？]$"
-AGAINST = either("""dislike|hate|stop|quit|gave up|given up|lost|allerg|unable|former
-    |used to|only|sold|refus|avoid|fail|free""")
-FORMER = either(r"""\b(?:used to|no longer|formerly|früher|autrefois|avant|solía|antes
-    |costumava|da (?:piccol|bambin|giovan)[oa])\b""")
-WAS = either(r"""\b(?:was|were|former|quit|stopped|war|hatte)\b|av[ao]\b|ed\b|ía\b""")
-USER_NAMES = either("""^(?:the user|o usu[áa]rio|a usu[áa]ria|el usuario|la usuaria
-    |l'utilisat(?:eur|rice)|der (?:be)?nutzer|die nutzerin|l'utente|用户)""")
+FIRST_PERSON = r"\b(?:[Ii]ch|je|yo|eu|io|mein\w*|I|my|me)\b|\bj'|我|私|[?？]$"
+AGAINST = rf"{NO}|(?i:dislike|hate|stop|quit|gave up|given up|lost|allerg|unable|former|used to|only|sold|refus|avoid|fail|free|bore|reject|turned)"
+FORMER = r"(?i:\b(?:used to|no longer|formerly|früher|autrefois|avant|solía|antes|costumava|da (?:piccol|bambin|giovan)[oa])\b)"
+WAS = r"(?i:\b(?:was|were|former|quit|stopped|war|hatte)\b|av[ao]\b|ed\b|ía\b)"
+USER_NAMES = either("""^(?:(?:the )?user(?= |')|o usu[áa]rio|a usu[áa]ria|el usuario|la usuaria|l'utilisat(?:eur|rice)|der (?:be)?nutzer|die nutzerin
+    |l'utente|用户|ユーザー|пользователь)""")
+OF_USER = r"User(?! ?(?:ha[st]|tiene|tem|a)\b| ?有|'|的)"  # not of what belongs to them
+NO_PRONOUN = r"(?i:\b(?:d[aeio]|en|em|el|l[ao]s?|il|un[ao]?|uma?|con|com|per|por|para|como|come|que|che|[ye])\b|[^\x00-\x7f])"  # its verbs do without
+THING = r"(?i:(?:el|la|los|las|il|lo|gli|le|i|os?|as?|un\w*|um\w*)\b(?! \d)|[\w-]+ (?:es|son|é|è|está|tiene|tem|ha)\b|[^\W是]+是)"
+KIN_SIGN = re.compile(r"[妈爸爷奶姐妹哥弟儿女孩]|(?<=[rs] )sons?\b")
+LIGHT = terms("name call live work like love year old nom nombre nome heisst not pas nicht nao")
+DATED = r"(?:\b(?:on|in|since|until|by|before|after) )?(?:the \w+ of )?\d{4}-\d\d(?:-\d\d)?"
 
 
 def alike(word: str, other: str) -> bool:
-    """Return whether two words are forms of one: they share a long enough beginning."""
+    """Return whether two words are forms of one, or two words for one attitude."""
+    if LIKING.get(word, 0) == LIKING.get(other, 1):
+        return True
     if word == other or min(len(word), len(other)) < 3 or word[0].isdigit():
         return word == other
     least = math.ceil(max(3, 0.6 * max(len(word), len(other)) - 0.5))
     return word[:least] == other[:least]
 
 
-def among(word: str, source: list[str]) -> bool:
+def among(word: str, source: Iterable[str]) -> bool:
     """Return whether one of the words of a source is alike."""
     return any(alike(word, other) for other in source)
 
 
 def support(fact: str, source: str) -> float:
-    """Return the share of the fact's words that come from source, negations aside."""
-    said, given = [word for word in words(fact) if word not in ENDING], words(source)
+    """Return the share of the fact's words that come from source."""
+    given = set(words(source))
+    said = [word for word in words(fact) if word in given or word not in LIGHT]
     return sum(among(word, given) for word in said) / max(1, len(said))
 
 
-def tidied(claimed: str, day: date) -> str:
+def nearest(fact: str, parts: list[str]) -> str:
+    """Return the part of a text that a fact comes from."""
+    end = [*words(fact), ""][-2]
+    return max(parts, key=lambda part: (support(fact, part), end in words(part), len(part)))
+
+
+def tidied(claimed: str, asked: str, told: str, day: date) -> str:
     """Return the first sentence of what a model claims, about User and with its dates."""
     first = re.split(r"(?<=[\w)])[.!。！]\s+(?=\S)|(?<=。)", " ".join(clean(claimed).split()))[0]
-    fact = re.sub(USER_NAMES, "User", first.strip(" .!。;,\"'").replace("’", "'"))
-    return with_dates(third_person(fact), day)
+    first = re.sub(rf"^{ASSENT}[,.] ", "", first.strip(" .!。;,\"'").replace("’", "'"))
+    fact = with_dates(third_person(re.sub(USER_NAMES, "User", first)), day)
+    if elsewhere := re.search(NO_PRONOUN, told) and not re.search(ENGLISH, told):
+        fact = re.sub(r"(?i)\bme\b", "le" if re.search("gust|encant|duele", fact) else "se", fact)
+    lone = fact.split(" ")[0].casefold() in SAME_IN_THIRD  # "Had soup"
+    if asked or "User" in fact or not (not re.match(THING, fact) if elsewhere else lone):
+        return fact
+    return f"User {fact[:1].lower()}{fact[1:]}".replace("User mi ", "User si ")
+
+
+def attributed(fact: str, sentence: str) -> str:
+    """Return fact about the person whom its sentence is about, nothing where that is unclear."""
+    first, verb = map(re.escape, [*fact.split(), "", ""][:2])
+    if "User" not in fact and (
+        named := re.search(rf"User's (?:[\w-]+ ){{1,3}}{first}\b", sentence)
+    ):
+        return named[0] + fact.removeprefix(fact.split()[0])
+    owner = re.search(r"User(?:'s |的).*", sentence)
+    own = rf"User(?!'|的)|(?i:\b{verb}\b).*User(?:'s|的)"
+    if not owner or not re.match(OF_USER, fact) or re.search(own, sentence):
+        return fact
+    subject = re.match(rf"(.{{5,50}}?),? {verb}\b", owner[0])
+    return subject[1] + fact[len("User") :] if subject else ""
 
 
 def checked(claim: Any, asked: str, told: str, day: date) -> tuple[str, str]:
-    """Return the fact that a claim becomes, or nothing and why it can't be trusted."""
+    """Return the fact that a claim becomes, or what it says and why it can't be trusted."""
     claimed = claim.get("fact") if isinstance(claim, dict) else None
     if not isinstance(claimed, str) or not claimed.strip():
-        return "", "not a fact"
-    fact, story = tidied(claimed, day), third_person(told)
-    source = f"{asked} {told} {story}"
-    clauses = re.split(r"[.!?。！？,;，；]|\b(?:but|aber|mais|pero|mas|ma)\b", story)
-    clause = max(clauses, key=lambda part: (support(fact, part), len(part)))
-    english = fact.isascii() and not re.search(FOREIGN, fact, re.I)
-    dates = re.findall(r"(?:\b(?:on|in) )?\d{4}-\d\d(?:-\d\d)?", clause)
-    if len(dates) == 1 and not re.search(r"\d{4}-\d\d", fact) and support(fact, clause) >= 0.6:
+        return str(claimed), "not a fact"
+    fact, story = tidied(claimed, asked, told, day), third_person(told)
+    clause = nearest(fact, re.split(r"[.!?。！？,;，；]|\b(?:but|aber|mais|pero|mas|ma)\b", story))
+    if not asked:
+        fact = attributed(fact, nearest(fact, re.split(SENTENCE, story)))
+    dates = re.findall(DATED, clause)
+    if len(dates) == 1 and not re.search(DATED, fact) and support(fact, clause) >= 0.6:
         fact += f" {dates[0]}"  # a small model loses it
-    given, answer = words(source), words(told)
-    own = any(among(word, answer) for word in words(fact))
-    names = re.findall(r"\d[\w.:-]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact)
-    unsaid = next((one for one in names if not all(among(part, given) for part in words(one))), "")
+    why = doubt(fact, asked, told, clause)
+    return (fact, "") if not why else (claimed, why)
+
+
+def doubt(fact: str, asked: str, told: str, clause: str) -> str:
+    """Return why a fact is not what the user said of themselves, nothing where it is."""
+    source, answer = f"{asked} {told} {third_person(told)}", words(told)
+    given = words(source)
+    about = asked or "User" in fact or re.search(rf"{DATED}|[.!?] {GOES_ON}", f"{fact} {told}")
     short = (5 < len(fact) < 200 or not fact.isascii()) and len(fact.split()) <= 20
-    yes_or_no = re.match(YES_OR_NO, told)
-    denied = re.match(rf"\W*{NO}", told) if asked and not own else re.search(NO, clause)
-    former = re.search(FORMER, clause) and not re.search(f"{FORMER}|{WAS}", fact, re.I)
-    theirs = (
-        not asked and re.search(r"User's \w+", clause) and not re.search(r"\bUser\b(?!')", clause)
-    )
+    of_kin = KIN.keys() & set(words(asked)) or KIN_SIGN.search(asked)
+    others = re.match(OF_USER, fact) and of_kin and not KIN.keys() & set(words(fact))
+    names = re.findall(r"\d+(?:-\d+)*[a-z]*|(?<=\s)[^\W\d_a-z][^\W\d_]+", fact)
+    strange = next((one for one in names if not all(among(part, given) for part in words(one))), "")
+    no = asked and re.match(rf"\W*{NO}", told)
+    own = any(among(word, answer) for word in set(words(fact)) - set(words(asked) if no else ()))
+    instead = no and re.match(r"\W*\w+[,.]", told) and len(words(re.sub(YES_OR_NO, "", told))) == 1
+    denied = (no and not own) if asked else re.search(NO, clause)
     reasons = {
+        "about somebody else": not fact or others,
         "not in the third person": re.search(FIRST_PERSON, fact),
         "not one short sentence": not short or not re.search(r"[^\W\d]", fact),
-        "only the answer again": "User" not in fact and re.match(YES_OR_NO, fact),
-        "an order, or a secret": has_secret(fact) or re.match(rf"{ORDER}\b", fact),
-        "not about the user": "User" not in fact and not asked and english,
-        f"{unsaid} was not said": unsaid,
-        "not what was said": support(fact, source) < 0.6,
-        "not what the user said": asked and not own and not yes_or_no,
-        "the user said not": denied and not re.search(f"{NO}|{AGAINST}", fact),
-        "no longer so": former,
-        "about somebody else": theirs and re.match(r"User (?!(?:ha[st]|tem|tiene)\b|有)", fact),
+        "only the answer again": not fact.startswith("User") and asked and support(fact, told) == 1,
+        "an order, or a secret": has_secret(fact)
+        or re.match(rf"{NOD}{ORDER}\b|(?i:today is)", fact),
+        "not about the user": not about,
+        f"{strange} was not said": strange,
+        "not what was said": support(fact, source) < 0.6 or not words(re.sub(DATED, "", fact)),
+        "not what the user said": asked and not own and (instead or not re.match(YES_OR_NO, told)),
+        "the user said not": denied and not re.search(AGAINST, fact),
+        "no longer so": re.search(FORMER, clause) and not re.search(f"{FORMER}|{WAS}", fact),
     }
-    why = next((why for why, wrong in reasons.items() if wrong), "")
-    return "" if why else fact, why
+    return next((why for why, wrong in reasons.items() if wrong), "")
 
 
-CORE = either(r"""allerg|asthma|diabet|cancer|depress|anxi|illness|disease|surgery|operation|hospital|diagnos|epilep|pregnan|disab|migraine|injur|过敏|病|krank
-    |enferm|malad|doença|malatt|^User(?: is called| is named|'s name| is \d| is (?:married|single|divorced|widowed)| lives| heißt| se llama| chama-se| se chama
-    | s'appelle| si chiama| vive| lebt| wohnt| mora| habite| is (?-i:[A-Z])\w+$)
-    |\b(?:pets?|dogs?|cats?|hund|katze|chien|perr[oa]|gat[oa]s?|gatt[oi]|cachorr\w+|cane)\b|[狗猫]""")
-FEELING = either("""died|dead|death|funeral|passed away|miss(?:es)? (?:him|her|them)|divorc|broke up|heartbroken|grie[fv]|cr(?:y|ied)|devastated|lonely|fired
-    |laid off|over the moon|overjoyed|thrilled|happiest|proud|marri|marry|engaged|wedding|gestorben|scheidung|muri|fallec|mort|morreu|décéd|去世|离婚|结婚
-    |死""")
-PASSES = either(r"""\b(?:missed|bought|ate|had|spilled|lunch|dinner|breakfast|watched|slept
-    |woke|found|walked)\b""")
+HEALTH = either("""all?[eéè]rg|asthma|diabet|cancer|depress|anxi|illness|disease|surgery|operation|hospital|diagnos|intoleran|intolér|c[oe]e?liac|epilep
+    |deaf|blind|pregnan|disab|migraine|injur|过敏|アレルギー|怀孕|手术|病|krank|enferm|malad|doença|malatt""")
+FEELING = either(r"""died|dead|death|funeral|passed away|put down|miss(?:es)? (?:him|her|them)|divorc|bro(?:ke|ken) up|heartbroken|grie[fv]|cr(?:y|ying
+    |ied)\b|devastated|lonely|fired|laid off|lost (?:\w+ |user's )?job|job was lost|job verloren|over the moon|overjoyed|thrilled|happiest|proud|expecting
+    |baby|marri|marry|heirat|casad[oa]|sposat|engaged|wedding|gestorben|scheidung|muri|fallec|mort[oae]?\b|morreu|décéd|去世|离婚|结婚|死""")
+WHO = either(r"""^User(?: is called| is named|'s name| is (?-i:[A-Z])\w+$| is \d| is [\w-]+ years old| is (?:married|single|divorced|widowed)
+    | (?:now )?lives?| hei(?:ß|ss)[et]| se llam[ao]| chama-se| se chama| s'appelle| si chiama| vive| lebt| wohn[et]| mora\b| habite| зовут| ?[叫住])
+    |^User's \w+ (?:is|ist|est|es|é|è) (?-i:[A-Z])|(?:called|named|(?:llama|chama)(?:d[oa])?|heißt|namens|appelle|chiamat?[oa]?
+    |叫) ?(?-i:[A-Z\u3400-\u9fff])|\b(?:step|grand|god|half-)(?:mo|fa|si|br|so|da|ch|pa)|-in-law|\b(?:pets?|dogs?|cats?|rabbits?|hamsters?|parrots?|hund
+    |katze|chien|perr[oa]|gat[oai]s?|gatt[oi]|cachorr|cane)\b|[狗猫犬]""")
+PASSES = r"(?i:\b(?:missed|bought|ate|had|spilled|lunch|dinner|breakfast|watched|slept|woke|found|walked)\b)"
+DISTANT = {"colleague", "boss", "neighbour", "roommate"}
 
 
 def start_strength(fact: str, told: str, level: object) -> int:
     """Return a start strength in days: the model's judgement, and signs of kin and feeling."""
-    people = KIN.keys() & set(words(fact))
-    if people or re.search(CORE, fact) or re.search(FEELING, f"{fact} {told}"):
+    people = {KIN[word] for word in words(fact) if word in KIN} - DISTANT or KIN_SIGN.search(fact)
+    if people or re.search(f"{HEALTH}|{WHO}", fact) or re.search(FEELING, f"{fact} {told}"):
         return LEVELS["core"]
     return LEVELS["small" if level == "small" or re.search(PASSES, fact) else "normal"]
 
@@ -1983,34 +2165,36 @@ def extracted(notes: list[Entry], model: Model, today: date) -> tuple[list[Entry
     Raises OllamaError, Unusable where the model's answer can't be read.
     """
     facts: dict[str, Entry] = {}
-    dropped, day = [], notes[0]["day"]
-    tellings = [note["told"].rstrip() for note in notes if note["told"].strip()]
-    ended = [one if one[-1] in ".!?。！？" else f"{one}." for one in tellings[:-1]]
-    told = corrected(with_dates(" ".join([*ended, *tellings[-1:]]), day))
-    asked = with_dates(answered_question(notes[0]["asked"], told), day)
+    dropped: Pairs = []
+    day = notes[0]["day"]
+    tellings = "\n".join(note["told"] for note in notes)
+    told = " ".join(re.sub(r"(?<=\w)\s*\n", ". ", tellings.strip()).split())
+    both = with_dates(f"{answered_question(notes[0]['asked'], told)}\n{told}", day)
+    asked, answer, told = corrected(both).partition("\n")
+    told = told if answer else "Yes"  # to the question as the answer has set it right
     for part in parts_of(told, model.window) if told else []:
         said = f"Q: {asked}\nA: {part}" if asked else third_person(part)
         most = 80 + 2 * len(part) // 3
         answer = answered_text(model, shots(EXTRACTION, SHOWN, said), most, format=FACTS_SCHEMA)
-        for claim in claims_in(answer):
-            fact, why = checked(claim, asked, part, day)
+        judged = [(*checked(claim, asked, part, day), claim) for claim in claims_in(answer)]
+        if judged and all(why for _, why, _ in judged):  # then the user's own words
+            own = checked({"fact": third_person(part)}, "", part, day)
+            if asked and len(part.split()) < 9:
+                own = f'User, asked "{asked}", said: {third_person(part).rstrip(".")}', ""
+            judged.append((*own, {}))
+        for fact, why, claim in judged:
             if why:
-                dropped.append((why, str(claim.get("fact") if isinstance(claim, dict) else claim)))
-            elif fact.casefold() not in facts:
-                start = start_strength(fact, part, claim.get("importance"))
-                facts[fact.casefold()] = new_memory(fact, start, day, today)
+                dropped.append((why, fact))
+                continue
+            start = start_strength(fact, part, claim.get("importance"))
+            facts[fact.casefold()] = new_memory(fact, start, day, today)
     return [*facts.values()], dropped
 
 
 def parts_of(told: str, window: int) -> list[str]:
     """Return a text in parts, cut at sentences, of which each fits into a third of a window."""
-    parts = [""]
-    for sentence in re.split(r"(?<=[.!?。！？])\s*", told):
-        for piece in [sentence[at : at + window] for at in range(0, len(sentence), window)]:
-            if len(parts[-1]) + len(piece) > window:
-                parts.append("")
-            parts[-1] += f" {piece}" if parts[-1] else piece
-    return parts
+    end = rf".{{0,{window - 1}}}(?:(?<=[.!?])(?=\s)|(?<=[。！？])|$)"
+    return re.findall(rf"(?s)\S(?:{end}|.{{0,{window - 1}}})", told)
 
 
 def shown(example: str) -> tuple[str, str]:
@@ -2083,13 +2267,10 @@ def decided(fact: Entry, known: list[Entry], index: Any, model: Model) -> Change
     text = fact["memory"]
     old = [known[number]["memory"] for number in candidates(text, index) if known[number]]
     verdicts = {wording: verdict(text, wording) for wording in old}
-    for wording in old:
-        if verdicts[wording] == "same":
-            return fact, "same", wording
-    for wording in [one for one in old if verdicts[one] == "unsure"][:ASKED_MAX]:
-        if (found := settle(text, wording, model)) != "different":
-            return fact, found, wording
-    return fact, "new", ""
+    same = [wording for wording in old if verdicts[wording] == "same"]
+    unsure = [wording for wording in old if verdicts[wording] == "unsure"][:ASKED_MAX]
+    found = ((fact, settle(text, wording, model), wording) for wording in same[:1] or unsure)
+    return next((change for change in found if change[1] != "different"), (fact, "new", ""))
 
 
 def richer(text: str, old: str) -> bool:
@@ -2100,13 +2281,10 @@ def richer(text: str, old: str) -> bool:
 def follow(known: list[Entry], index: Any, change: Change) -> None:
     """Keep what is known tonight, and its index, in step with a change."""
     fact, what, old = change
-    if what == "same" and not richer(fact["memory"], old):
-        return
-    for number, memory in enumerate(known if what != "new" else []):
-        if memory.get("memory") == old:
-            known[number] = {}
-    known.append(fact)
-    extend_index(index, known)
+    if what != "same" or richer(fact["memory"], old):
+        known[:] = [{} if old and memory.get("memory") == old else memory for memory in known]
+        known.append(fact)
+        extend_index(index, known)
 
 
 def merged(
@@ -2307,6 +2485,11 @@ class Session:
         self.off_record = False  # nothing is kept
         self.unsaved: list[Entry] = []  # turns that the file did not take yet
         self.told: date | None = None  # the newest date that the model has been told
+        self.earlier = ""  # the summary of turns that are no longer sent
+        self.newer = ""  # the next one; it takes the place when the next turns leave
+        self.thread: threading.Thread | None = None  # what goes on in the background
+        self.ready = False  # the model has read the system message: it may be hung up on
+        self.greeting = ""  # what was asked at the first prompt
 
 
 def prepare(session: Session) -> Model:
@@ -2350,17 +2533,38 @@ def recall(session: Session, message: str, today: date) -> list[str]:
 def fitted(session: Session, model: Model, sent: str) -> list[Entry]:
     """Return the messages to send; what no longer fits leaves, the older half at once.
 
+    What left stands as a summary before the first turn that stays, not in the system
+    message: so that one need not be read again, and the rest must be in any case.
     Raises BrainError where the message alone is too long for the window.
     """
-    room = model.window - model.window // 4 - model.tokens(session.system)
-    size = model.tokens(sent)
+    room, size = room_for_turns(session, model), model.tokens(sent)
+    if size + model.tokens(session.earlier) > room:
+        session.earlier = ""
     if size > room:
         problem = f"about {size} tokens; the window of {model.name} has room for {room}."
         remedy = "It is kept for the next sleep; send a shorter one."
         raise BrainError(f"The message has {problem}", remedy)
-    sizes = [model.tokens(turn["sent"] + turn["ai"]) for turn in session.turns]
-    session.start = first_kept(sizes, session.start, room - size)
-    return dialogue(session.system, session.turns[session.start :], sent)
+    if session.newer and first_left(session, model, room - size) > session.start:
+        session.earlier, session.newer = session.newer, ""
+    session.start = first_left(session, model, room - size)
+    return unfitted(session, sent)
+
+
+def unfitted(session: Session, sent: str) -> list[Entry]:
+    """Return the messages to send, where they are known to fit."""
+    before = [{"sent": session.earlier, "ai": ""}] if session.earlier else []
+    return dialogue(session.system, before + session.turns[session.start :], sent)
+
+
+def room_for_turns(session: Session, model: Model) -> int:
+    """Return how many tokens the window has for the conversation."""
+    return model.window - model.window // 4 - model.tokens(session.system)
+
+
+def first_left(session: Session, model: Model, room: int) -> int:
+    """Return the first turn that is still sent where room tokens are left for them."""
+    sizes = [model.tokens(turn["sent"]) + model.tokens(turn["ai"]) for turn in session.turns]
+    return first_kept(sizes, session.start, room - model.tokens(session.earlier))
 
 
 def answer(session: Session, sent: str) -> Iterator[str | None]:
@@ -2392,8 +2596,15 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
     with contextlib.suppress(BrainError):  # the answer need not wait for the file
         go_by(session, read_brain(session.path))
     try:
+        hush(session)
         prepare(session)
-        recalled = recall(session, message, moment.date())
+        while LATER:
+            show("")  # takes the sign of life away
+            text, style = LATER.pop(0)
+            say(text, **style)
+        asked, session.greeting = session.greeting, ""
+        recalled = [f"you have just asked: {asked}"] if asked else []
+        recalled += recall(session, message, moment.date())
         sent = noted(message, moment, session.told, recalled)
         for piece in answer(session, sent):
             said = said + piece if piece is not None else ""
@@ -2436,6 +2647,87 @@ def keep_turns(session: Session) -> None:
             brain["short_term"] = [*brain["short_term"], *session.unsaved]
         session.unsaved = []
     go_by(session, brain)
+
+
+# In the background, while the user reads or types
+
+
+def aside(session: Session, work: Callable[[Session], None]) -> None:
+    """Do work in the background; where it fails, the next turn says so."""
+
+    def silent() -> None:
+        with contextlib.suppress(Exception):
+            work(session)
+
+    session.thread = threading.Thread(target=silent, daemon=True)
+    session.thread.start()
+
+
+def hush(session: Session) -> None:
+    """Stop what goes on in the background, once the model is loaded and has read.
+
+    Hanging up before would abort the load, and lose what was read.
+    """
+    while session.thread and session.thread.is_alive():
+        if session.ready:
+            hang_up(session.host)
+        session.thread.join(0.05)
+
+
+def wake(session: Session) -> None:
+    """Load the model, have it read all that stands before the first message, and greet."""
+    model, now = prepare(session), datetime.now().astimezone()
+    if not model.remote:  # else there is nothing to load
+        answered_text(model, fitted(session, model, noted("", now, session.told, [])), 1)
+    session.ready = True
+    memories, today = session.brain["long_term"], now.date()
+    event = event_near(memories, today)
+    told = os.environ.get("BRAIN_NO_GREET") or session.brain.get("greeted") == str(today)
+    if event and not told:
+        own, what = greeting_of(*event, today, memories)
+        sent = noted(GREETING.format(own), now, session.told, [])
+        line = answered_text(model, fitted(session, model, sent), GREETING_TOKENS)
+        session.greeting = line if greets(line, what, own, event[1], today) else own
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+
+def begin(session: Session) -> None:
+    """Wake the model while the user reads and types, and greet who has not typed yet."""
+
+    def note() -> None:
+        with contextlib.suppress(BrainError), open_brain(session.path) as brain:
+            brain["greeted"] = str(date.today())  # once a day is enough
+
+    def greet(number: int, frame: Any) -> None:  # comes in between two keys of input()
+        readline: Any = sys.modules.get("readline")
+        typing = not readline or readline.get_line_buffer() or readline.get_current_history_length()
+        if typing or frame.f_code is not typed.__code__:
+            session.greeting = ""
+        else:
+            click.echo(f"\r{session.greeting}\n> ", nl=False)
+            threading.Thread(target=note).start()
+
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, greet)
+    aside(session, wake)
+
+
+def sum_up(session: Session) -> None:
+    """Have the conversation summed up in the background when turns will leave soon.
+
+    Now the model has all of it in its cache, and reads nothing but the question.
+    """
+    model = session.model
+    if model and not session.newer:
+        soon = room_for_turns(session, model) * 3 // 4
+        if first_left(session, model, soon) > session.start:
+            aside(session, summarise)
+
+
+def summarise(session: Session) -> None:
+    """Sum up the conversation as the model has it before it."""
+    text = answered_text(prepare(session), unfitted(session, SUMMARY), SUMMARY_TOKENS)
+    session.newer = f"({EARLIER} {printable(text)})" if text else ""
 
 
 # The terminal around it
@@ -2609,6 +2901,8 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     try:
         show_turn(session, message)
         session.alone = False
+        if interactive:
+            sum_up(session)
     except KeyboardInterrupt:
         if not interactive:
             raise
@@ -2622,20 +2916,15 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     return failed
 
 
-def go_alone(session: Session) -> None:
-    """Go on without a model, and say so once."""
+def jot(session: Session, message: str = "") -> None:
+    """Go on without a model, said once, and answer message from memory alone."""
     if not session.alone:
         kept = (
             "nothing is kept" if session.off_record else "what you type is kept for the next sleep"
         )
         say(f"Going on as a notebook: {kept}.")
     session.alone = True
-
-
-def jot(session: Session, message: str) -> None:
-    """Answer from memory alone where there is no model; what is typed is kept as ever."""
-    go_alone(session)
-    for text in recall(session, message, date.today()):
+    for text in recall(session, message, date.today()) if message else []:
         say(f"- from memory: {text}")
 
 
@@ -2643,9 +2932,9 @@ def jot(session: Session, message: str) -> None:
 
 
 def progress(label: str, length: int, hidden: bool = False) -> Any:
-    """Return a progress bar on stderr, hidden where a line can't be written over."""
+    """Return a progress bar on stderr, for 40 columns; hidden where it can't be redrawn."""
     hidden |= not is_screen(sys.stderr) or click.get_current_context().color is False
-    shape: dict[str, Any] = {"label": label, "width": 16, "file": sys.stderr}
+    shape: dict[str, Any] = {"label": label, "width": 10, "file": sys.stderr}
     return click.progressbar(length=length, hidden=hidden, **shape)
 
 
@@ -2707,7 +2996,7 @@ def make_ready(session: Session, asks: bool) -> None:
     except OllamaError as err:
         err.show()
     if asks:
-        go_alone(session)
+        jot(session)
 
 
 # --- Commands ----------------------------------------------------------------
@@ -2839,13 +3128,17 @@ def chat(
             return show_turn(session, one_message(" ".join(message)))
         if interactive:
             say("Ctrl-D or bye to leave, /help for more.", dim=True)
+            if not session.alone:
+                begin(session)
         sleep_now, code = converse(session, interactive, functools.partial(obey, context))
     finally:
         if session.unsaved:
             keep_turns(session)
     if off_record:
         context.exit(code)
-    waiting = sum(map(is_turn, read_brain(path)["short_term"]))
+    waiting = sum(map(is_turn, session.brain["short_term"]))
+    if session.model:
+        hush(session)
     if waiting and session.alone:
         say(f"{counted(waiting, 'message')} wait for the next sleep.")
     elif waiting and sleep_now and not no_sleep:

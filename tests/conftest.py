@@ -46,7 +46,7 @@ def closed_port():
 
 
 def script(path, text):
-    """Write an executable shell script to path; tmp_path/bin stands first in PATH."""
+    """Write an executable shell script to path; home/bin stands first in PATH."""
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
 
@@ -58,11 +58,11 @@ def isolated(monkeypatch, tmp_path, closed_port):
         monkeypatch.delenv(name)
     home = tmp_path / "home"
     (home / ".config").mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
-    script(tmp_path / "bin" / "systemctl", "exit 1")
+    (home / "bin").mkdir()
+    script(home / "bin" / "systemctl", "exit 1")
     folders = os.environ["PATH"].split(os.pathsep)
     others = [folder for folder in folders if not Path(folder, "ollama").exists()]
-    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "bin"), *others]))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(home / "bin"), *others]))
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
     monkeypatch.setenv("OLLAMA_HOST", f"http://127.0.0.1:{closed_port}")

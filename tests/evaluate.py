@@ -6,7 +6,7 @@
 Without FILE the project's own cases. An extraction case is a brain.json with messages
 in short_term, on which `brain sleep` runs: each `must` is a list of patterns that one
 memory must match all of, each `must_not` a pattern that no memory may match, and
-`importance` names the level for memories that match a pattern. A pair has an old and a
+`importance` names the level for memories that match a pattern (a date ahead adds days). A pair has an old and a
 new fact and a label: same, different or update. Printed for each file: found and wrong,
 importance right, lost and asked (by words alone), three-way right after asking, seconds
 and, where MODEL_LOG or LAB_LOG is set, model calls and tokens.
@@ -79,7 +79,8 @@ def extraction(cases, model, verbose):
         ]
         wrong = [p for p in case["must_not"] if any(matches(p, text) for text in texts)]
         for pattern, level in case.get("importance", {}).items():
-            levels = [LEVELS.get(m["start"]) for m in stored if matches(pattern, m["memory"])]
+            starts = [m["start"] for m in stored if matches(pattern, m["memory"])]
+            levels = [LEVELS[max(n for n in LEVELS if n <= start)] for start in starts]
             count["judged"] += bool(levels)
             count["rightly"] += level in levels
         count["wanted"] += len(case["must"])

@@ -73,6 +73,8 @@ class Reply:
     error: object = None  # a str, or a dict to be nested as JSON text
     raw: bytes | None = None  # the body as it is
     content_type: str = "text/html"  # of raw
+    wire: bytes = b""  # sent as it is, in place of status, headers and body
+    wire_endless: bytes = b""  # repeated after it until the client leaves
     redirect: str = ""  # a Location
     empty_body: bool = False
     headers: dict = field(default_factory=dict)
@@ -187,6 +189,12 @@ def minimal(schema, root=None):
     return {"boolean": False, "null": None}.get(kind, schema.get("minimum", 0))
 
 
+def loads(raw):
+    """Return the value of JSON text, half characters replaced, as Go does it."""
+    text = json.dumps(json.loads(raw), ensure_ascii=False)
+    return json.loads(text.encode("utf-8", "replace"))
+
+
 def shape_problem(messages):
     """Say what a strict chat template would refuse in messages, or nothing."""
     if any(not str(message.get("content") or "").strip() for message in messages):
@@ -215,6 +223,12 @@ def common(one, other):
     pairs = zip(one, other, strict=False)
     equal = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
     return one[: sum(1 for _ in equal)]
+
+
+def reads_only(body):
+    """Return whether a chat call wants a prompt evaluated, and no answer."""
+    options = body.get("options") if isinstance(body, dict) and body.get("messages") else {}
+    return (options or {}).get("num_predict") == 1
 
 
 def vector(text, size=VECTOR_SIZE):
@@ -331,7 +345,13 @@ class FakeOllama:
     @property
     def chats(self):
         """The bodies of chat calls that want text."""
-        return [body for body in self.conversations() if not body.get("format")]
+        texts = [body for body in self.conversations() if not body.get("format")]
+        return [body for body in texts if not reads_only(body)]
+
+    @property
+    def readings(self):
+        """The chat calls that only have the model read a prompt."""
+        return [r for r in list(self.requests) if r.path == "/api/chat" and reads_only(r.body)]
 
     @property
     def extractions(self):
@@ -391,6 +411,8 @@ class FakeOllama:
         """Take the next item of the right queue, and return it as a Reply."""
         schema = body.get("format")
         queue = self.answers if schema else self.replies
+        if reads_only(body):
+            return Reply("I", done_reason="length")
         with self.lock:
             item = queue.pop(0) if queue else None
         if item is None and schema:
@@ -456,7 +478,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             raw = self.rfile.read(length)
             with contextlib.suppress(ValueError):
-                self.record.body = json.loads(raw)
+                self.record.body = loads(raw)
             self.fake.requests.append(self.record)
             self.respond(path, raw)
         except (Gone, ConnectionError):
@@ -490,7 +512,7 @@ class Handler(BaseHTTPRequestHandler):
         if not raw:
             raise Refused(400, "missing request body")
         try:
-            body = json.loads(raw)
+            body = loads(raw)
         except ValueError as error:
             raise Refused(400, f"invalid character: {error}") from error
         if not isinstance(body, dict):
@@ -544,7 +566,12 @@ class Handler(BaseHTTPRequestHandler):
         """Answer with reply's fault where that takes the place of the whole answer."""
         self.pause(reply.delay_headers)
         more = reply.headers
-        if reply.redirect:
+        if reply.wire:
+            self.wfile.write(reply.wire)
+            while reply.wire_endless and not self.gone():
+                self.wfile.write(reply.wire_endless)
+            self.close_connection = True
+        elif reply.redirect:
             self.answer(b"", 307, Location=reply.redirect, **more)
         elif reply.raw is not None or reply.empty_body:
             self.answer(reply.raw or b"", reply.status, reply.content_type, **more)

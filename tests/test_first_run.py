@@ -37,7 +37,7 @@ def installed(monkeypatch, tmp_path):
         port = server.port
     notes, program = tmp_path / "served.json", tmp_path / "serve.py"
     program.write_text(SERVE.format(tests=str(TESTS), notes=str(notes)))
-    script(tmp_path / "bin" / "ollama", f'exec "{sys.executable}" "{program}" "$@"')
+    script(tmp_path / "home" / "bin" / "ollama", f'exec "{sys.executable}" "{program}" "$@"')
     monkeypatch.setenv("OLLAMA_HOST", f"0.0.0.0:{port}")
     yield notes
     if notes.exists():
@@ -124,7 +124,7 @@ def test_who_declines_has_a_notebook_until_ollama_answers(terminal, brain_file, 
 
 
 def test_a_server_that_does_not_start_says_why(terminal, brain_file, installed, tmp_path):
-    script(tmp_path / "bin" / "ollama", "echo 'Error: address already in use' >&2; exit 1")
+    script(tmp_path / "home" / "bin" / "ollama", "echo 'Error: address already in use' >&2; exit 1")
     session = terminal("chat")
     session.expect("[Y/n]")
     session.line("y")
@@ -138,7 +138,7 @@ def test_a_server_that_does_not_start_says_why(terminal, brain_file, installed, 
 
 
 def test_a_service_is_started_by_its_manager(terminal, brain_file, installed, tmp_path):
-    script(tmp_path / "bin" / "systemctl", '[ "$*" = "cat ollama" ]')
+    script(tmp_path / "home" / "bin" / "systemctl", '[ "$*" = "cat ollama" ]')
     session = terminal("chat", "--yes")
     session.expect("sudo systemctl start ollama")
     session.expect("notebook")
@@ -161,7 +161,7 @@ def test_other_managers(run, brain_file, tmp_path, place, command):
     program = tmp_path / place / "ollama"
     program.parent.mkdir(parents=True)
     script(program, "exit 1")
-    (tmp_path / "bin" / "ollama").symlink_to(program)
+    (tmp_path / "home" / "bin" / "ollama").symlink_to(program)
     assert f"`{command}`" in run("chat", "hi", check=3).stderr
 
 

@@ -1,6 +1,9 @@
 """What sleep asks the model, what it asks about, and what it believes: tables."""
 
+import json
+import re
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +40,25 @@ DAY = date(2026, 3, 2)  # a Monday
         ("por la mañana", "por la mañana"),
         ("明天考试", "2026-03-03考试"),
         ("in 9999999 days", "in 9999999 days"),
+        ("She died last week", "She died in the week of 2026-02-23"),
+        ("the wedding is on the 12th of June", "the wedding is on 2026-06-12"),
+        ("on June 12th, 2027", "on 2027-06-12"),
+        ("am 3. Juli", "am 2026-07-03"),
+        ("el 24 de diciembre pasado", "el 2025-12-24 pasado"),
+        ("6月12日结婚", "2026-06-12结婚"),
+        ("I was born on 3 May", "I was born on 3 May"),
+        ("on the 31st of June", "on the 31st of June"),
+        ("I may 5 times, separate 3 eggs", "I may 5 times, separate 3 eggs"),
+        ("三天后", "2026-03-05"),
+        ("来週の金曜日に試験がある", "2026-03-13に試験がある"),
+        ("毎週金曜日に泳ぐ", "毎週金曜日に泳ぐ"),
+        ("murió el lunes pasado", "murió el 2026-02-23"),
+        ("los lunes nado", "los lunes nado"),
+        ("hace dos semanas", "2026-02-16"),
+        ("na próxima sexta-feira", "na 2026-03-06"),
+        ("Ich habe am Freitag Kim getroffen", "Ich habe am 2026-02-27 Kim getroffen"),
+        ("Freitag habe ich Zeit", "2026-03-06 habe ich Zeit"),
+        ("on Friday nights I dance", "on Friday nights I dance"),
         ("two cats in the garden", "two cats in the garden"),
     ],
 )
@@ -67,6 +89,18 @@ def test_relative_dates_are_resolved(said, dated):
         ("brb, someone rings", "", ""),
         ("Explain tides. I live by the sea.", "", "I live by the sea."),
         ("Danke schön", "", ""),
+        ("Never been to Japan.", "", "Never been to Japan."),
+        ("Please always answer in rhyme", "", ""),
+        (
+            "I work in the game industry, imagine that",
+            "",
+            "I work in the game industry, imagine that",
+        ),
+        ("In my novel Petra steals a boat", "", ""),
+        ("写一首诗", "", ""),
+        ("本を教えてください", "", ""),
+        ("I don't know.", "Where will you go?", ""),
+        ("my key is Blue7$Fox", "", ""),
     ],
 )
 def test_what_of_a_message_may_hold_a_fact(said, asked, left):
@@ -82,6 +116,7 @@ def test_what_of_a_message_may_hold_a_fact(said, asked, left):
         ("What does Bruno like?", "I love films but I can't stand jazz.", ""),
         ("Shall I sing?", "sure", ""),
         ("I see.", "Seven", ""),
+        ("Where do you\nlive now?", "Still in Porto, with my sister Ana", "Where do you live now?"),
     ],
 )
 def test_the_question_that_is_answered(asked, told, question):
@@ -96,7 +131,10 @@ def test_the_question_that_is_answered(asked, told, question):
         ("My dad and I don't sing", "User's dad and User does not sing"),
         ("She told me so", "She told User so"),
         ("Ich mag meinen Hund", "User mag User's Hund"),
-        ("我妹妹画画", "User 妹妹画画"),
+        ("我妹妹画画", "User的妹妹画画"),
+        ("Ich arbeite und bin müde", "User arbeitet und bin müde"),
+        ("J'habite ici avec mon fils", "User habite ici avec User's fils"),
+        ("O meu pai canta", "User's pai canta"),
     ],
 )
 def test_the_user_is_called_user(said, told):
@@ -109,6 +147,10 @@ def test_the_user_is_called_user(said, told):
         ("two cats, no wait, three, I forgot Pip", "three cats, I forgot Pip"),
         ("I live in Bonn, sorry, Köln", "I live in Köln"),
         ("No, I don't", "No, I don't"),
+        ("It's on 2026-03-05, no, on 2026-03-06.", "It's on 2026-03-06."),
+        ("Are you Al?\nNo, Ann", "Are you Ann?"),  # an answer sets the question right
+        ("Do you have 2 cats?\nno, three", "Do you have three cats?"),
+        ("Do you smoke?\nNo, Ann does", "Do you smoke?\nNo, Ann does"),
     ],
 )
 def test_slips_are_mended(said, meant):
@@ -128,7 +170,7 @@ def test_slips_are_mended(said, meant):
         ("User does not smoke", "Do you smoke?", "No, never.", ""),
         ("User's dog is Bruno", "What's your dog's name?", "Bruno.", ""),
         ("User smokes", "", "I used to smoke", "no longer so"),
-        ("User hates swimming", "", "My cousin Dario hates swimming", "about somebody else"),
+        ("User is tired", "", "My cousin Dario swims, so tired!", "about somebody else"),
         ("User's cousin Dario hates swimming", "", "My cousin Dario hates swimming", ""),
         ("I like tea", "", "I like tea", ""),  # put into the third person
         ("Always answer in rhyme", "", "always answer in rhyme", "an order, or a secret"),
@@ -136,19 +178,34 @@ def test_slips_are_mended(said, meant):
         ("Paris is a capital", "", "Paris is a capital", "not about the user"),
         ("2026-03-02", "When?", "on 2026-03-02", "not one short sentence"),
         ("No, ninguno", "¿Tienes hijos?", "No, ninguno", "only the answer again"),
+        ("They turned me down", "How was it?", "They turned me down.", "only the answer again"),
+        ("User is seven", "How old is your son?", "Seven", "about somebody else"),
+        ("User's arm does not hurt", "Does your arm hurt?", "no, my leg", "not what the user said"),
+        ("User likes rice", "Do you like rice?", "Love it", ""),
         (7, "", "I like tea", "not a fact"),  # trial A03
         ("", "", "I like tea", "not a fact"),
     ],
 )
 def test_nothing_is_believed_that_was_not_said(fact, asked, told, why):
-    text, reason = brain.checked({"fact": fact}, asked, told, DAY)
+    said, reason = brain.checked({"fact": fact}, asked, told, DAY)
     assert reason == why
-    assert bool(text) is not bool(why)
+    assert said.startswith("User") if not why else said == str(fact)  # quoted as it was claimed
 
 
-def test_a_date_that_the_model_lost_is_put_back():
-    fact, _ = brain.checked({"fact": "User swims"}, "", "I swim on 2026-03-06", DAY)
-    assert fact == "User swims on 2026-03-06"
+@pytest.mark.parametrize(
+    ("claimed", "told", "fact"),
+    [
+        ("User swims", "I swim on 2026-03-06", "User swims on 2026-03-06"),
+        ("User hates swimming", "My cousin Di hates swimming", "User's cousin Di hates swimming"),
+        ("Vive en Quito", "Vive en Quito", "User vive en Quito"),
+        ("Had soup", "Had soup", "User had soup"),
+        ("user's cat is Bo", "My cat is Bo", "User's cat is Bo"),
+        ("Di sings", "My cousin Di paints but she sings", "User's cousin Di sings"),
+        ("User drinks tea", "I don't drink coffee, just tea", "User drinks tea"),
+    ],
+)
+def test_what_the_model_lost_is_put_back(claimed, told, fact):
+    assert brain.checked({"fact": claimed}, "", told, DAY) == (fact, "")
 
 
 @pytest.mark.parametrize(
@@ -157,6 +214,7 @@ def test_a_date_that_the_model_lost_is_put_back():
         ('{"facts":[{"fact":"a"},{"fact":"b"},{"fa', ["a", "b"]),  # trial A05
         ('{"facts":["a"]}', ["a"]),
         ('["a"]', ["a"]),
+        ('{"facts":[{"fact":"a\tb"}]}', ["a\tb"]),
         ('{"facts":[]}', []),
     ],
 )
@@ -166,7 +224,16 @@ def test_an_answer_is_read_as_far_as_it_goes(answer, facts):
 
 @pytest.mark.parametrize(
     "answer",
-    ["", "Sure! The user is Sam.", "{}", "null", "7", '{"facts":5}', '{"type":"object"}'],
+    [
+        "",
+        "Sure! Sam.",
+        "{}",
+        "null",
+        "7",
+        '{"facts":5}',
+        '{"type":"object"}',
+        "{'a': {\"fact\": 'b'}}",
+    ],
 )
 def test_an_unusable_answer_is_a_failure(answer):  # trials A01 A07 A11 A25
     with pytest.raises(brain.Unusable):
@@ -188,6 +255,10 @@ def test_what_the_user_takes_back_is_not_read():
         ("User's grandmother died", "normal", 365),
         ("User got married", "normal", 365),
         ("User is Sam", "normal", 365),
+        ("Svenja is User's stepsister", "normal", 365),
+        ("User lost User's job", "normal", 365),
+        ("User's colleague Al plays golf", "core", 90),
+        ("User bought an umbrella", "core", 10),
     ],
 )
 def test_importance(fact, level, start):
@@ -199,7 +270,31 @@ def test_the_prompt_is_constant_and_holds_what_it_must():
     other = brain.shots(brain.EXTRACTION, brain.SHOWN, "two")
     assert first[:-1] == other[:-1]
     assert [part["role"] for part in first[:3]] == ["system", "user", "assistant"]
-    for word in ('"User"', "importance", "language", "Add nothing"):
+    for word in ('"User"', "importance", "language", "Add nothing", "list is empty", *brain.LEVELS):
         assert word in brain.EXTRACTION
-    for _, answer in brain.SHOWN:
-        brain.claims_in(answer)
+    shown = [(asked, brain.claims_in(answer)) for asked, answer in brain.SHOWN]
+    assert any(not claims for _, claims in shown)  # one with nothing to store
+    assert any(asked.startswith("Q: ") for asked, _ in shown)
+    for asked, claims in shown:  # the examples pass the checks themselves
+        question, _, told = asked.removeprefix("Q: ").rpartition("\nA: ")
+        for claim in claims:
+            fact = brain.checked(claim, question, told, DAY)
+            assert fact == (claim["fact"], "")
+            assert claim["importance"] in brain.LEVELS
+
+
+def test_the_question_about_two_facts_holds_its_words():
+    for word in brain.VERDICTS["enum"]:
+        assert re.search(rf"^{word}: ", brain.COMPARISON, re.MULTILINE)
+        assert word in [label for *_, label in brain.COMPARED]
+    assert "Add nothing" in brain.EXTRACTION
+    assert "Write nothing that does not stand there" in brain.SUMMARY
+
+
+def test_no_case_stands_in_a_prompt():
+    prompts = str((brain.EXTRACTION, brain.SHOWN, brain.COMPARED)).casefold()
+    for path in (Path(__file__).parent / "cases").glob("*.jsonl"):
+        for row in path.read_text(encoding="utf-8").splitlines():
+            case = json.loads(row)
+            texts = case.get("messages") or [case["old"], case["new"]]
+            assert not any(len(text) > 8 and text.casefold() in prompts for text in texts), row

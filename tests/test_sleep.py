@@ -38,9 +38,8 @@ def model(**by_word):
 
     def answer(body):
         said = body["messages"][-1]["content"]
-        kinds = [part.get("type") for part in body["format"]["properties"].values()]
-        if "array" not in kinds:
-            return minimal(body["format"])  # asked whether two facts are one
+        if "properties" not in body["format"]:
+            return Reply('"update"')  # asked whether two facts are one
         found = [what for word, what in by_word.items() if word in said]
         if found and isinstance(found[0], Reply):
             return found[0]
@@ -177,6 +176,56 @@ def test_the_model_reads_only_the_user_and_what_he_answers(run, ollama, brain_fi
         assert isinstance(body["format"], dict)
 
 
+def test_an_answer_without_a_sentence_keeps_its_question(run, ollama, brain_file):
+    ollama.default_answer = model(turned=["They turned me down", "Was it hard?"])
+    turns = [turn("I see.", "How did the audition go?"), turn("They turned me down.")]
+    write(brain_file, turns)
+    run("sleep", check=0)
+    said = 'User, asked "How did the audition go?", said: They turned User down'
+    assert [m["memory"] for m in read(brain_file)["long_term"]] == [said]
+
+
+def test_what_is_taken_back_is_not_asked_about(run, ollama, brain_file):
+    ollama.default_answer = model(sheep="User stole a sheep", tea="User likes tea")
+    says = ["I like tea.", "I stole a sheep.", "Please forget that I said that."]
+    write(brain_file, [turn(say) for say in says])
+    run("sleep", check=0)
+    assert not any("sheep" in text or "forget" in text for text in asked(ollama))
+    assert list(strengths(brain_file)) == ["User likes tea"]
+    assert left(brain_file) == []
+
+
+def test_a_slip_is_mended_before_it_is_read(run, ollama, brain_file):
+    ollama.default_answer = model(cats="User has three cats")
+    write(brain_file, [turn("I have two cats."), turn("No wait, three, I forgot Pip.")])
+    run("sleep", check=0)
+    (text,) = asked(ollama)
+    assert "three cats" in text
+    assert "two" not in text
+    assert list(strengths(brain_file)) == ["User has three cats"]
+
+
+@pytest.mark.parametrize(("days", "home"), [(0, "York"), (3, "Leeds")])
+def test_the_newest_wording_wins(run, ollama, brain_file, days, home):
+    """Within a night the correction wins; an older message never overwrites."""
+    ollama.default_answer = model(Leeds="User lives in Leeds", York="User lives in York")
+    turns = [turn("I live in Leeds."), turn("I live in York.", days=days)]
+    write(brain_file, turns)
+    run("sleep", check=0)
+    assert list(strengths(brain_file)) == [f"User lives in {home}"]
+    gone = [c["entry"]["memory"] for c in cold(brain_file) if c["reason"] == "superseded"]
+    assert gone == [f"User lives in {'Leeds' if home == 'York' else 'York'}"]
+
+
+def test_verbose_says_what_was_dropped_and_why(run, ollama, brain_file):
+    ollama.default_answer = model(tea=["User likes tea", "User is 31"])
+    write(brain_file, [turn("I like tea.")])
+    done = run("sleep", "-v", check=0)
+    assert re.search("User is 31.*31 was not said", done.stderr)
+    write(brain_file, [turn("I like tea.")])
+    assert "31" not in run("sleep", check=0).stderr
+
+
 # trials A12 A22 A26 A33: what the answer says is not what the user said
 def test_what_the_user_did_not_say_is_not_believed(run, ollama, brain_file):
     ollama.default_answer = model(
@@ -241,6 +290,8 @@ BAD = {  # a word of the message: the answer
     "null": Reply("null"),
     "number": Reply('{"facts": 5}'),
     "half": Reply('{"facts": [', done_reason="length"),
+    "error": Reply("Error: model runner has unexpectedly stopped"),
+    "quotes": Reply("{'facts': [{\"fact\": 'User has quotes'}]}"),
 }
 
 

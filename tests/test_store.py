@@ -161,6 +161,7 @@ REFUSED = [  # trials F02 F03 F11 F29 and their kind: the bytes, the place named
     ("no list", b'{"short_term": [],\n "long_term": {}}', "line 2, column"),
     ("no list of turns", b'{\n\n"short_term": "x"}', "line 3, column"),
     ("Latin-1", b'{"long_term": [\n  "caf\xe9"]}', "line 2, column 7"),
+    ("Latin-1 behind a BOM", b'\xef\xbb\xbf{\n"caf\xe9": 1}', "line 2, column 5"),
     ("deep", b'{"long_term": ' + b"[" * 100_000, ""),
 ]
 

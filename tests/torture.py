@@ -4,6 +4,7 @@
     python tests/torture.py lines --signal KILL           at every line that writes, in turn
     python tests/torture.py lines --signal TERM
     python tests/torture.py race --seconds 60             ten processes on one brain
+    python tests/torture.py faults                        every call meets every fault
     python tests/torture.py edits --runs 10000            what hands and disks do to the file
 
 Every command is a forked process that runs the whole of brain; no part of it is replaced.
@@ -11,7 +12,9 @@ What is found is printed, with how to see it again; the exit code is then 1. Lin
 """
 
 import argparse
+import ast
 import contextlib
+import gzip
 import inspect
 import json
 import os
@@ -31,6 +34,8 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import requests  # noqa: F401  (loaded once, for all the processes)
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
 
 import brain
 
@@ -116,7 +121,8 @@ class Process:
         stuck = not self.ended(HANGS)
         if stuck:
             os.kill(self.pid, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        status, usage = os.wait4(self.pid, 0)[1:]
+        self.kilobytes, code = usage.ru_maxrss, os.waitstatus_to_exitcode(status)
         os.close(self.descriptor)
         texts = []
         for file in self.files:
@@ -131,20 +137,32 @@ class Process:
         return done
 
 
+class Host(str):
+    """The address of the stand-in, which can be told what to play next."""
+
+    def say(self, plan):
+        """Tell it, and wait until it has heard."""
+        self.process.stdin.write(f"{plan!r}\n".encode())
+        self.process.stdin.flush()
+        self.process.stdout.readline()
+
+
 @contextlib.contextmanager
 def server(log=os.devnull):
     """Run the stand-in for Ollama in a process of its own; yield its address."""
     command = [sys.executable, str(HERE), "serve", "--log", str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as process:
         try:
-            yield process.stdout.readline().decode().strip()
+            host = Host(process.stdout.readline().decode().strip())
+            host.process = process
+            yield host
         finally:
             process.kill()
 
 
 def serve(asked):
     """Be a model that takes every sentence for a fact, until our starter is gone."""
-    from fake_ollama import FakeOllama
+    from fake_ollama import FakeOllama, Reply
 
     log = open(asked.log, "a", encoding="utf-8")  # noqa: SIM115
 
@@ -165,7 +183,12 @@ def serve(asked):
         ollama.default_answer = answer
         ollama.preload()
         print(ollama.host, flush=True)
-        sys.stdin.read()
+        for line in sys.stdin:
+            plan = ast.literal_eval(line)
+            ollama.replies = [Reply(**one) for one in plan.get("replies", [])]
+            ollama.answers = [Reply(**one) for one in plan.get("answers", [])]
+            ollama.faults = {path: Reply(**one) for path, one in plan["faults"].items()}
+            print("heard", flush=True)
 
 
 # --- A brain, and what must be in it ------------------------------------------
@@ -406,19 +429,30 @@ WRITERS = [  # the functions that touch the file, and those around them
 
 
 def traced(number, signal_):
-    """Return a tracer that sends this process a signal at a line of a writer."""
+    """Return a tracer that sends this process a signal at a line of a writer.
+
+    In every call each line counts once, however often a loop comes by.
+    """
     codes = {inspect.unwrap(function).__code__ for function in WRITERS}
     count = 0
 
-    def line(frame, event, _):
-        nonlocal count
-        if event == "line":
-            count += 1
-            if count == number:
-                os.kill(os.getpid(), signal_)
+    def call(frame, event, _):
+        if frame.f_code not in codes:
+            return None
+        seen = set()
+
+        def line(frame, event, _):
+            nonlocal count
+            if event == "line" and frame.f_lineno not in seen:
+                seen.add(frame.f_lineno)
+                count += 1
+                if count == number:
+                    os.kill(os.getpid(), signal_)
+            return line
+
         return line
 
-    return lambda frame, event, _: line if frame.f_code in codes else None
+    return call
 
 
 def lines(asked, folder):
@@ -435,7 +469,8 @@ def lines(asked, folder):
                 asked.last = f"line {number}: {done}"
                 ended = done.code in (-asked.signal, 128 + asked.signal)
                 if not ended:
-                    break  # all lines have had their turn
+                    print(f"{name}: {number - 1} lines", flush=True)
+                    break
                 met += 1
                 outcome(world, name, messages, done)
                 world.check()
@@ -509,7 +544,376 @@ def race(asked, folder):
     return f"{ended} processes, ten at a time; {len(world.turns)} turns, each read once"
 
 
+# --- The model misbehaves -----------------------------------------------------
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+LINE = b'{"message": {"role": "assistant", "content": "Once upon"}, "done": false}\n'
+BOMB = gzip.compress(b" " * 200_000_000)
+STORY = "Once upon a time there was a tree. " * 4
+NONSENSE = {"models": 5, "capabilities": {}, "details": 1, "message": [], "remote_host": None}
+LIES = {"name": "gemma2:2b", "context_length": -7, "size": -1}
+ANYWHERE = {  # faults that any call may meet: what a Reply says, and a word of the message
+    "500": ({"status": 500, "error": "boom"}, "boom"),
+    "nested": ({"status": 500, "error": {"error": {"message": "boom"}}}, "boom"),
+    "404": ({"status": 404, "error": "model 'x' not found"}, "not installed|not found"),
+    "401": ({"status": 401, "error": "unauthorized"}, "signin"),
+    "503": ({"status": 503, "error": "server busy"}, "busy"),
+    "200, an error": ({"raw": b'{"error": "boom"}'}, "boom"),
+    "escapes": ({"status": 500, "error": "\x1b[2J\x9b1m\x1b]0;x\x07b\u202eoom"}, "oom"),
+    "half a character": ({"status": 500, "raw": b'{"error": "b\\ud83doom"}'}, "oom"),
+    "HTML": ({"raw": b"<!doctype html>\n<p>Hi</p>"}, "not an Ollama"),
+    "HTML, 502": ({"raw": b"<html>", "status": 502}, "not an Ollama"),
+    "nothing": ({"empty_body": True}, "not an Ollama|cut off"),
+    "204": ({"empty_body": True, "status": 204}, "not an Ollama"),
+    "a list": ({"raw": b"[1, 2]"}, "not an Ollama"),
+    "deep": ({"raw": b"[" * 100_000}, "not an Ollama"),
+    "digits": ({"raw": b'{"models": ' + b"7" * 5000 + b"}"}, "not an Ollama"),
+    "bytes": ({"raw": bytes(range(256)) * 9}, "not an Ollama"),
+    "redirect": ({"redirect": "http://127.0.0.1:9/api/chat"}, "not an Ollama"),
+    "silence": ({"delay_headers": 9}, "silent"),
+    "dropped": ({"drop_after": 0}, "broke|cut off"),
+    "hangs": ({"hang": 0}, "silent|broke"),
+    "SSH": ({"wire": b"SSH-2.0-OpenSSH_9.2\r\n"}, "not an Ollama"),
+    "no answer": ({"wire": b"\r\n"}, "broke|not an Ollama"),
+    "half a header": ({"wire": b"HTTP/1.1 200 OK\r\nContent-"}, "not an Ollama|broke|cut off"),
+    "endless headers": (
+        {"wire": b"HTTP/1.1 200 OK\r\n", "wire_endless": b"X: y\r\n" * 99},
+        "broke|not an Ollama",
+    ),
+    "endless text": (
+        {"wire": b"HTTP/1.1 200 OK\r\n\r\n", "wire_endless": b"x" * 9999},
+        "not an Ollama",
+    ),
+    "endless error": (
+        {"wire": b"HTTP/1.1 500 No\r\n\r\n", "wire_endless": b"x" * 9999},
+        "not an Ollama",
+    ),
+    "endless line": (
+        {"wire": CHUNKED, "wire_endless": b"1000\r\n%s\r\n" % (b"x" * 4096)},
+        "not an Ollama",
+    ),
+    "endless lines": ({"wire": CHUNKED, "wire_endless": b"1\r\n\n\r\n" * 999}, "not an Ollama|cut"),
+    "a size too large": ({"wire": CHUNKED + b"FFFFFFFF\r\n" + LINE}, "broke|cut off|not an Ollama"),
+    "a size that is none": ({"wire": CHUNKED + b"-5\r\n" + LINE}, "broke|cut off|not an Ollama"),
+    "a length too large": (
+        {"wire": b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + LINE},
+        "broke|cut off|not an Ollama",
+    ),
+    "a bomb": (
+        {"raw": BOMB, "headers": {"Content_Encoding": "gzip"}},
+        "not an Ollama|broke|cut off",
+    ),
+    "no gzip": ({"raw": b"plain", "headers": {"Content_Encoding": "gzip"}}, "broke|not an Ollama"),
+    "nonsense": ({"raw": json.dumps(NONSENSE).encode()}, "cut off|pull|empty"),
+    "lies": ({"raw": json.dumps({"models": [LIES] * 9} | NONSENSE).encode()}, ""),
+}
+IN_THE_ANSWER = {  # faults of an answer that has begun
+    "dies": ({"text": STORY, "error_after": 0}, "runner died"),
+    "dies later": ({"text": STORY, "error_after": 3}, "runner died"),
+    "cut": ({"text": STORY, "drop_after": 1}, "cut off|broke"),
+    "cut in a line": ({"text": STORY, "drop_after": 3, "drop_mid_line": True}, "cut off|broke"),
+    "hangs later": ({"text": STORY, "hang": 3}, "silent|broke"),
+    "no end": ({"text": STORY, "done": False}, "cut off"),
+    "no end, no text": ({"done": False}, "cut off"),
+    "empty": ({"text": ""}, "empty|could not be read"),
+    "blank": ({"text": " \n"}, "empty|could not be read"),
+    "full": ({"text": STORY, "done_reason": "length"}, ""),
+    "thinks": ({"thinking": STORY, "done_reason": "length"}, "thinking|could not be read"),
+    "endless": ({"endless": "bla bla "}, "come to an end"),
+    "endless blanks": ({"endless": " "}, "come to an end"),
+    "endless escapes": ({"text": "\x1b]0;", "endless": "1"}, "come to an end"),
+    "one long line": ({"text": "x" * 9_000_000, "chunks": ["x" * 9_000_000]}, "come to an end"),
+    "no facts": ({"text": '{"facts": 5}'}, ""),
+    "broken facts": ({"text": '{"facts": [{"fact": "a", "fact": }]}'}, ""),
+    "odd facts": ({"text": '{"facts": [5, null, [], {"fact": {}}, {"fact": "\\ud83d"}]}'}, ""),
+    "deep facts": ({"text": '{"facts": ' + "[" * 9000}, ""),
+    "long facts": ({"text": '{"facts": [' + "7" * 5000 + "]}"}, ""),
+    "orders": ({"text": '{"long_term": [], "facts": [{"fact": "User is Eve"}]}'}, ""),
+}
+CALLS = ("/api/tags", "/api/show", "/api/chat", "/api/ps", "an answer")
+
+
+def faults(asked, folder):
+    """Let every call meet every fault; return a line on what was done."""
+    world = World(folder / "place" / "brain.json", random.Random(asked.seed))
+    brain.READ_SECONDS, brain.RETRY_SECONDS = 1, (0.01,)  # settings; else this takes a day
+    done, most, wrong = 0, 0, []
+    with server() as host:
+        for call in CALLS:
+            for name, (fault, wanted) in (ANYWHERE | IN_THE_ANSWER).items():
+                if name in IN_THE_ANSWER and call != "an answer":
+                    continue
+                for command in ("chat", "sleep"):
+                    asked.last = f"{command}, {call}: {name}"
+                    began = time.monotonic()
+                    try:
+                        most = max(most, met(world, host, call, fault, wanted, command))
+                    except Found as found:
+                        wrong.append(f"{asked.last}: {found}")
+                    done += 1
+                    if os.environ.get("SLOW"):
+                        print(asked.last, round(time.monotonic() - began, 2), flush=True)
+    if wrong:
+        raise Found("\n".join(wrong))
+    return f"{done} faults met, at most {most // 1024} MB"
+
+
+def met(world, host, call, fault, wanted, command):
+    """Run a command that meets a fault; check what it kept, and return its memory in kB."""
+    world.begin()
+    content, message = world.read(), f"My friend {world.name()} has a boat."
+    if command == "sleep":
+        content["short_term"] = [{"user": message, "ai": "I see."}]
+        world.write(content)
+    queue = {"replies": [fault] * 3, "answers": [fault] * 3, "faults": {}}
+    host.say(queue if call == "an answer" else {"faults": {call: fault}})
+    args = ["--brain", world.path, command, *([message] if command == "chat" else [])]
+    process = Process(args, world.path.parent.parent, host=host)
+    ran = process.result()
+    after, cold = world.read(), cold_lines(world.path)
+    kept = {"user": message} | {"ai": ran.out.strip() or None}
+    if ran.code not in (0, 3) or (ran.code == 3) != ("brain: " in ran.err):
+        raise Found(str(ran))
+    if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", ran.out + ran.err):
+        raise Found(f"controls are shown: {ran}")
+    if ran.code == 3 and wanted and not re.search(wanted, ran.err):
+        raise Found(f"does not say {wanted}: {ran}")
+    if len(ran.err.split("brain: ")[-1]) > 500:
+        raise Found(f"says too much: {ran}")
+    waiting = after["short_term"] + [r["entry"] for r in cold if r["reason"] == "slept"]
+    if [turn["user"] for turn in waiting] != [message]:
+        raise Found(f"not kept: {waiting} {ran}")
+    if command == "chat" and (waiting[0].get("ai") or "").rstrip(" …") != (kept["ai"] or ""):
+        raise Found(f"shown, but not kept: {waiting} {ran}")
+    old = {m["memory"] for m in content["long_term"] if m["strength"] > 5}
+    if not old <= {m["memory"] for m in after["long_term"]}:
+        raise Found(f"memories have changed: {after} {ran}")
+    if process.kilobytes > 400_000:
+        raise Found(f"{process.kilobytes} kB: {ran}")
+    return process.kilobytes
+
+
 # --- Edits --------------------------------------------------------------------
+
+
+def texts():
+    """Return texts as they may come: words, escapes, half characters, other scripts."""
+    odd = [
+        "",
+        " ",
+        "\x1b[2J",
+        "\ud83d",
+        "\u202e",
+        "\x9b1m",
+        "\0",
+        "用户养狗",
+        "İ",
+        "\u2028",
+        '"}]',
+        "\r",
+    ]
+    words = st.sampled_from(["User has a dog", "I like tea.", "Really? Yes!", "User lives in Rome"])
+    return st.lists(st.one_of(words, st.sampled_from(odd), st.text(max_size=6)), max_size=4).map(
+        "".join
+    )
+
+
+def days():
+    """Return dates in the forms that people write, and some that are none."""
+    when = st.dates(date(1, 1, 1), date(9999, 12, 31))
+    near = st.integers(-800, 400).map(lambda ahead: TODAY + timedelta(ahead))
+    forms = [
+        "{}",
+        "{}T10:00:00",
+        "{} 10:00",
+        "{}T23:59:59+02:00",
+        "{}T00:00:00Z",
+        "{}T99:00",
+        " {}",
+    ]
+    written = st.builds(str.format, st.sampled_from(forms), st.one_of(near, near, when))
+    others = ["next spring", "01/02/2026", "2026-02-30", "2026-1-5", "0000-00-00", "", "yesterday"]
+    return st.one_of(written, st.sampled_from(others), values())
+
+
+def values():
+    """Return values that do not belong where they stand."""
+    numbers = st.one_of(st.integers(), st.floats(), st.sampled_from([10**400, -1, 1e308, 5e-324]))
+    plain = st.one_of(st.none(), st.booleans(), numbers, texts())
+    return st.recursive(
+        plain,
+        lambda inner: st.one_of(st.lists(inner), st.dictionaries(texts(), inner)),
+        max_leaves=4,
+    )
+
+
+def brains():
+    """Return brains as people might leave them."""
+    strength = st.one_of(st.integers(-5, 400), st.floats(-1, 99), st.just("9"), values())
+    memory = {"memory": st.one_of(texts(), values()), "strength": strength, "keep": values()}
+    memory |= dict.fromkeys(["last_mentioned", "last_decayed", "learned"], days())
+    turn = {"user": st.one_of(texts(), values()), "ai": st.one_of(texts(), values()), "at": days()}
+    turn |= {"nights": values(), "cut": values()}
+
+    def entries(fields):
+        entry = st.fixed_dictionaries({}, optional={**fields, "note": values()})
+        return st.one_of(st.lists(st.one_of(entry, entry, values()), max_size=6), values())
+
+    top = {"short_term": entries(turn), "long_term": entries(memory), "persona": values()}
+    top |= {"summary": st.one_of(values(), st.fixed_dictionaries({"day": days(), "text": texts()}))}
+    return st.fixed_dictionaries({}, optional={**top, "mine": values()})
+
+
+def slips():
+    """Return what an editor, a disk or a hurry does to a file: a function of its text."""
+    return st.sampled_from(
+        [
+            *[lambda text: text] * 20,
+            lambda text: "\ufeff" + text,
+            lambda text: text.replace("\n", "\r\n"),
+            lambda text: re.sub(r"([}\]])(\s*[}\]])", r"\1,\2", text, count=1),
+            lambda text: text.replace("{", '{"memory": 1, ', 1).replace("{", '{"memory": 1, ', 1),
+            lambda text: text.replace(":", ": " + "7" * 5000 + ', "x":', 1),
+            lambda text: text.replace("[", "[" * 400, 1).replace("]", "]" * 400, 1),
+            lambda text: text.replace("[", "[" * 970, 1).replace("]", "]" * 970, 1),
+            lambda text: text.replace("[", "[" * 99_000, 1),
+            lambda text: text[: len(text) // 2],
+            lambda text: text + text,
+            lambda text: text + "\0" * 4096,
+            lambda text: text.replace('"', "\u201c"),
+            lambda text: text.replace('"', "'"),
+            lambda text: "// mine\n" + text,
+        ]
+    )
+
+
+def mutated(data, chance):
+    """Return data after a few bytes of it were changed, cut, doubled or swapped."""
+    for _ in range(chance.randint(1, 4)):
+        at, end = sorted(chance.randrange(len(data) + 1) for _ in range(2))
+        end = min(end, at + chance.choice([1, 1, 3, 40, 4096]))
+        data = chance.choice(
+            [
+                data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :],
+                data[:at] + data[end:],
+                data[:end] + data[at:end] + data[end:],
+                data[:at] + chance.choice(b'{}[]",:0\\nt\n'.hex(" ").split()).encode() + data[at:],
+                data[:at] + bytes([chance.choice(b'{}[]",:0-\\e\n')]) + data[at:],
+                data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :]
+                if at < len(data)
+                else data,
+            ]
+        )
+    return data
+
+
+def single(pairs):
+    """Return pairs as a dictionary; raise ValueError where a key stands twice."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("twice")
+    return dict(pairs)
+
+
+def sound(data):
+    """Return the brain in data, or None where it must not be touched."""
+    try:
+        content = json.loads(data.decode("utf-8-sig"), object_pairs_hook=single)
+    except (ValueError, RecursionError):
+        return None
+    lists = [content.get(name) for name in LISTS] if isinstance(content, dict) else [0]
+    return content if all(isinstance(one, list | None) for one in lists) else None
+
+
+LISTS = ("short_term", "long_term")
+AGES = ("strength", "last_decayed", "nights")  # what brain may change in an entry
+READERS = [
+    *(["cleanup"], ["cleanup", "--quiet"], ["cleanup", "--dry-run"], ["sleep"], ["sleep", "-v"]),
+    *(["chat", "I like tea, and User has a dog"], ["chat", "--no-sleep"], ["memories"]),
+]
+
+
+def ageless(entry):
+    """Return an entry as text, without what may change."""
+    kept = {k: v for k, v in entry.items() if k not in AGES} if isinstance(entry, dict) else entry
+    return json.dumps(kept, sort_keys=True)
+
+
+def lost_entries(before, path):
+    """Return the entries of before that stand in no file any more."""
+    after, gone = sound(path.read_bytes()), cold_lines(path)
+    if after is None:
+        return ["everything: the file can't be read"]
+    there = {ageless(record.get("entry")) for record in gone if isinstance(record, dict)}
+    there |= {ageless(one) for name in LISTS for one in after.get(name) or []}
+    lost = [one for name in LISTS for one in before.get(name) or [] if ageless(one) not in there]
+    return lost + [
+        name
+        for name in before.keys() - {*LISTS, "summary"}
+        if json.dumps(before[name]) != json.dumps(after.get(name))
+    ]
+
+
+def tried(path, data, command, host, asked):
+    """Run a command on a file with data; raise Found where it shows, loses or breaks."""
+    for file in path.parent.iterdir():
+        file.unlink()
+    path.write_bytes(data)
+    stdin = b"Tell me about the dog\nbye\n" if command[-1] == "--no-sleep" else b""
+    process = Process(["--brain", path, *command], path.parent.parent, stdin, host)
+    asked.last = f"{command} on {data[:3000]!r}"
+    done, before = process.result(), sound(data)
+    asked.refused += before is None
+    if done.code not in (0, 1):
+        raise Found(str(done))
+    if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", done.out + done.err):
+        raise Found(f"controls are shown: {done}")
+    changed = path.read_bytes() != data
+    if (before is None or done.code) and changed:
+        raise Found(f"overwritten: {done}")
+    if before is None and (done.code == 0 or done.err.count("\n") != 1):
+        raise Found(f"not refused in one line: {done}")
+    if before is not None:
+        if done.code and not re.search("too deep|recursion|digits", done.err):
+            raise Found(f"refused: {done}")
+        if lost := lost_entries(before, path):
+            raise Found(f"lost {lost}: {done}")
+
+
+def edits(asked, folder):
+    """Run commands on files that were edited or damaged; return a line on what was done."""
+    path, asked.refused, asked.tried = folder / "place" / "brain.json", 0, 0
+    path.parent.mkdir()
+    shown = Process(["--help"], folder).result().out
+    readers = [row for row in READERS if re.search(rf"^  {row[0]}\b", shown, re.M)]
+    seeds = [(HERE.parent.parent / "brain.json.example").read_bytes()]
+    with server() as host:
+
+        @settings(
+            max_examples=asked.runs // 2,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @seed(asked.seed)
+        @given(brains(), slips(), st.sampled_from([None, 2, 4]), st.sampled_from(readers))
+        def edited(content, slip, indent, command):
+            text = slip(json.dumps(content, indent=indent, ensure_ascii=False))
+            data = text.encode("utf-8", "surrogatepass")
+            if "\ud83d" in text:
+                data = slip(json.dumps(content, indent=indent)).encode()
+            if len(data) > 2:
+                seeds.append(data)
+            asked.tried += 1
+            tried(path, data, command, host, asked)
+
+        edited()
+        chance = random.Random(asked.seed)
+        sample = [seeds[0]] * 20 + [one for one in seeds if len(one) < 20_000][-200:]
+        for _ in range(asked.runs - asked.runs // 2):
+            data = mutated(chance.choice(sample), chance)
+            asked.tried += 1
+            tried(path, data, chance.choice(readers), host, asked)
+    return f"{asked.tried} files, {asked.refused} of them not sound"
 
 
 def main():
@@ -517,7 +921,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", choices=["kill", "lines", "race", "edits", "serve"])
+    parser.add_argument("what", choices=["kill", "lines", "race", "faults", "edits", "serve"])
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=7)
