@@ -2929,6 +2929,7 @@ def go_by(session: Session, brain: Brain) -> None:
     before, there = ({one["memory"] for one in filter(is_memory, some)} for some in (old, now))
     if left := before - there:
         session.start, session.system, session.told = 0, "", None
+        session.earlier = session.newer = ""
         new = build_index([{"memory": text} for text in there - before])
         gone, turns = [text for text in left if not candidates(text, new)], session.turns
         session.turns = [t for t in turns if not any(mentions(said_in(t), fact) for fact in gone)]

@@ -213,6 +213,8 @@ def test_remember_takes_back_what_faded_or_was_forgotten(run, brain_file):
     assert read(brain_file)["long_term"][1]["mine"] == 1
     assert run("memories", "--faded", check=0).stdout == ""
     assert cold(brain_file)[0]["reason"] == "faded"  # the journal keeps its lines
+    write(brain_file)  # all taken out by hand: what came back has not faded since
+    assert run("memories", "--faded", check=0).stdout == ""
 
 
 @pytest.mark.parametrize("fact", [[], ["  "]], ids=str)
