@@ -3348,7 +3348,7 @@ def converse(
 def answered(session: Session, message: str, interactive: bool, failed: int) -> int:
     """Show the answer to one message, or say why there is none; return the exit code.
 
-    A pipe hears of failures once.
+    A pipe and a notebook hear once that there is no model, but of every other failure.
     """
     try:
         show_turn(session, message)
@@ -3360,7 +3360,7 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
             raise
         say("(stopped)", dim=True)
     except BrainError as err:
-        if not failed and not session.alone:
+        if not (isinstance(err, OllamaError) and (failed or session.alone)):
             err.show()
         if interactive and isinstance(err, NoModel):
             jot(session, message)
@@ -3969,7 +3969,7 @@ def stop_on_signals() -> None:
 
     def stop(number: int, frame: object) -> None:
         for other in numbers:  # a closed terminal sends more than one
-            signal.signal(other, signal.SIG_IGN)
+            signal.signal(other, lambda *_: None)
         raise Stopped(number)
 
     for number in numbers:

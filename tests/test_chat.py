@@ -508,6 +508,40 @@ def test_turns_typed_while_the_file_is_broken_are_kept(terminal, ollama, brain_f
     assert [said for said, _ in turns(brain_file)] == ["one", "two", "three"]
 
 
+# a notebook hears of no model once, but always of what was not saved
+def test_a_notebook_says_what_it_can_not_keep(terminal, brain_file):
+    session = terminal("chat")
+    talk(session, ("one", "notebook"))
+    session.expect("> ")
+    whole = brain_file.read_bytes()
+    brain_file.write_bytes(b"{broken")
+    session.line("two")
+    session.expect("can't be read")
+    session.expect("> ")
+    brain_file.write_bytes(whole)
+    session.line("bye")
+    assert session.wait() == 0
+    assert [said for said, _ in turns(brain_file)] == ["one", "two"]
+
+
+# a terminal that closes sends more than one; what waits for a mended file is saved too
+@pytest.mark.parametrize("numbers", [[signal.SIGHUP], [signal.SIGTERM, signal.SIGHUP]], ids=str)
+def test_signals_save_what_the_file_did_not_take(terminal, ollama, brain_file, numbers):
+    session = terminal("chat")
+    talk(session, ("one", "I see."))
+    session.expect("> ")
+    whole = brain_file.read_bytes()
+    brain_file.write_bytes(b"{broken")
+    session.line("two")
+    session.expect("can't be read")
+    session.expect("> ")
+    brain_file.write_bytes(whole)
+    for number in numbers:
+        session.kill(number)
+    assert session.wait() in [128 + number for number in numbers]
+    assert [said for said, _ in turns(brain_file)] == ["one", "two"]
+
+
 def test_leaving_sleeps_on_what_waited(run, ollama, brain_file):
     write(brain_file, [{"user": "I live in Rome", "ai": "Nice."}])
     run("chat", input="bye\n", check=0)

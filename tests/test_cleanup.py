@@ -4,10 +4,12 @@ import json
 import os
 import re
 import subprocess
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 import pytest
 from conftest import BRAIN, cold, read, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_store import aged, ago, fingerprint, names, one_line, strengths
 
 import brain
@@ -44,6 +46,63 @@ def test_decay_does_not_depend_on_how_often_cleanup_runs(visits):
     assert memory["strength"] == 3
     assert memory["last_mentioned"] == "2026-10-20"
     assert memory["last_decayed"] == "2026-10-27"
+
+
+# any rhythm, with the clock set forward and back: what counts is the latest day it saw
+@settings(max_examples=300, deadline=None)
+@given(
+    st.floats(-3, 400) | st.integers(-3, 400),
+    st.lists(st.integers(0, 500), min_size=1, max_size=12),
+    st.booleans(),
+)
+def test_any_rhythm_ends_in_the_same_numbers(strength, visits, keep):
+    first = date(2026, 1, 1)
+    memory = {"memory": "a", "strength": strength, "last_mentioned": f"{first}", "keep": keep}
+    once = brain.decay(memory, first + timedelta(max(visits)))
+    for day in visits:
+        memory = brain.decay(memory, first + timedelta(day))
+    assert memory["strength"] == pytest.approx(once["strength"])
+    assert memory.get("last_decayed") == once.get("last_decayed")
+
+
+ROUND = """\
+import json, os, sys
+from datetime import date
+from pathlib import Path
+import brain
+path, clock = map(Path, sys.argv[1:3])
+for moment in json.loads(sys.argv[3]):
+    clock.write_text(f"{moment}")
+    brain.clean_up(path, date.today())
+"""
+CHANGES = [  # zones, and a moment at which their clocks change
+    ("CET-1CEST,M3.5.0,M10.5.0/3", "2026-03-29T01:00:00+00:00"),
+    ("CET-1CEST,M3.5.0,M10.5.0/3", "2026-10-25T01:00:00+00:00"),
+    ("NZST-12NZDT,M9.5.0,M4.1.0/3", "2026-04-04T14:00:00+00:00"),
+    ("<-03>3<-02>,M11.1.0/0,M2.3.0/0", "2026-11-01T03:00:00+00:00"),  # there is no midnight
+    ("<+1030>-10:30<+11>-11,M10.1.0,M4.1.0", "2026-10-03T15:30:00+00:00"),  # half an hour
+]
+
+
+# trial G09: hourly, daily and every three days, over every change of the clocks
+@pytest.mark.parametrize(("zone", "moment"), CHANGES)
+def test_a_change_of_the_clocks_costs_no_day(brain_file, tmp_path, env_at, zone, moment):
+    change = int(datetime.fromisoformat(moment).timestamp())
+    env = {**os.environ, **env_at("2026-01-01 00:00:00"), "TZ": zone}
+    clock = tmp_path / "clock"
+    env |= {"FAKETIME_TIMESTAMP_FILE": str(clock), "FAKETIME_NO_CACHE": "1", "FAKETIME_FMT": "%s"}
+    del env["FAKETIME"]
+    left = {}
+    for hours in (1, 24, 72):
+        moments = [change + 3600 * hour - 60 for hour in range(-72, 73, hours)]
+        write(brain_file, [], [aged(strength=365) | {"last_mentioned": "2026-03-01"}])
+        command = [BRAIN.parent / "python", "-c", ROUND, brain_file, clock, json.dumps(moments)]
+        subprocess.run(command, env=env, check=True, timeout=120)
+        (memory,) = read(brain_file)["long_term"]
+        day = date.fromisoformat(memory["last_decayed"])
+        assert memory["strength"] == 365 - (day - date(2026, 3, 1)).days
+        left[hours] = memory["strength"], memory["last_decayed"]
+    assert len(set(left.values())) == 1
 
 
 # trial F16, on the real clock

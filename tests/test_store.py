@@ -372,6 +372,122 @@ def test_a_rename_that_fails_overwrites_nothing(run, brain_file, tmp_path):
         subprocess.run(["umount", str(brain_file)], check=True)
 
 
+@pytest.fixture
+def disk(tmp_path):
+    """A small disk of its own; disk(words) mounts it anew with more options."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "brain-test", str(folder)]
+        if os.geteuid() or subprocess.run(command, check=False, stderr=-3).returncode:
+            pytest.skip("can't mount here")
+        return folder
+
+    yield mount
+    while subprocess.run(["umount", "-q", str(folder)], check=False, stderr=-3).returncode == 0:
+        pass
+
+
+def test_a_full_disk_is_told_at_once_and_room_saves_what_waited(terminal, run, ollama, disk):
+    folder = disk("size=200k,mode=700")
+    path = write(
+        folder / "brain.json", [], [aged(f"User met {n} {'x' * 900}", 9) for n in range(50)]
+    )
+    filler = folder / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 512)
+    before = fingerprint(path)
+    assert one_line(run("cleanup", "--brain", path, check=1).stderr)
+    assert fingerprint(path) == before
+    session = terminal("chat", "--no-sleep", "--brain", path, columns=200)
+    session.expect("could not be written")  # letting memories fade, before a word was said
+    assert session.wait() == 1
+    filler.unlink()
+    session = terminal("chat", "--no-sleep", "--brain", path, columns=200)
+    session.expect("> ")
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 512)
+    before = fingerprint(path)
+    for word in ("one", "two"):
+        session.line(word)
+        session.expect("I see.")
+        session.expect("could not be written: No space left")
+        session.expect("> ")
+    assert fingerprint(path) == before
+    filler.unlink()
+    session.line("three")
+    session.expect("I see.")
+    session.expect("> ")
+    session.line("bye")
+    assert session.wait() == 0
+    assert [turn["user"] for turn in read(path)["short_term"]] == ["one", "two", "three"]
+    assert names(folder) == {"brain.json", "brain.json.lock"}
+
+
+def test_a_disk_that_can_only_be_read(run, ollama, disk):
+    path = write(disk("size=200k") / "brain.json", [], [aged("gone", 1, 3)])
+    disk("remount,ro")
+    before = fingerprint(path)
+    for command in (["cleanup"], ["chat", "hi"]):
+        done = run("--brain", path, *command, check=1)
+        assert one_line(done.stderr)
+        assert "Read-only" in done.stderr
+    assert "gone" in run("--brain", path, "cleanup", "--dry-run", check=0).stdout
+    run("--brain", path, "sleep", check=0)
+    assert fingerprint(path) == before
+    assert names(path.parent) == {"brain.json"}
+
+
+def test_a_symlink_to_another_disk(run, ollama, disk, tmp_path):
+    path = write(disk("size=200k") / "real.json", [], [aged("gone", 1, 3)])
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    run("--brain", link, "chat", "hi", check=0)
+    assert link.is_symlink()
+    assert read(path)["short_term"][0]["user"] == "hi"
+    assert names(path.parent) == {"real.json", "real.json.lock", "real.cold.jsonl"}
+    assert names(tmp_path) == {"link.json", "disk"}
+
+
+def test_folders_and_files_from_a_backup_are_private(start, ollama, tmp_path):
+    path = tmp_path / "a" / "b" / "brain.json"
+    start("--brain", path, "chat", "hi", umask=0).result(check=0)
+    assert {mode(tmp_path / "a"), mode(tmp_path / "a" / "b")} == {"0o700"}
+    write(path, [], [aged("gone", 1, 3)]).chmod(0o644)
+    store = path.with_suffix(".cold.jsonl")
+    store.write_bytes(b"")
+    store.chmod(0o644)
+    start("--brain", path, "cleanup", umask=0).result(check=0)
+    assert {mode(file) for file in path.parent.iterdir()} == {"0o600"}
+
+
+def test_what_a_killed_process_left_goes_with_the_next_run(run, brain_file):
+    write(brain_file, [], [aged(days=0)])
+    for name in ("brain.json.tmp", "brain.cold.jsonl.tmp"):
+        brain_file.with_name(name).write_text("private")
+    run("cleanup", check=0)
+    assert names(brain_file.parent) == {"brain.json", "brain.json.lock"}
+
+
+def test_a_disk_without_locks_is_no_brain_that_hangs(run, brain_file, tmp_path):
+    patch = tmp_path / "patch" / "sitecustomize.py"
+    patch.parent.mkdir()
+    patch.write_text(
+        "import errno, fcntl, os\n"
+        "def flock(*_):\n    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))\n"
+        "fcntl.flock = flock\n"
+    )
+    write(brain_file, [], [aged()])
+    before = fingerprint(brain_file)
+    done = run("cleanup", env={"PYTHONPATH": str(patch.parent)}, check=1, timeout=15)
+    assert one_line(done.stderr)
+    assert "No locks available" in done.stderr
+    assert fingerprint(brain_file) == before
+
+
 # trials F01 F21
 def test_a_kill_in_the_middle_of_a_save(start, run, brain_file):
     many = [aged(f"User has seen {n} storks", 99) for n in range(8_000)]
@@ -459,6 +575,14 @@ def test_a_torn_last_line_costs_no_other(run, brain_file):
     assert head == b"not mine\n\n"
     assert end.startswith(b"\n")
     assert json.loads(end)["entry"]["memory"] == "gone"
+
+
+def test_many_lines_and_odd_ones_cost_no_time(run, brain_file):
+    store = brain_file.with_suffix(".cold.jsonl")
+    store.write_bytes(b"[" * 60_000 + b"\n")
+    write(brain_file, [], [aged(f"User met person {n}", 1, 3) for n in range(20_000)])
+    run("cleanup", check=0, timeout=120)  # comparing each with each would take hours
+    assert store.read_bytes().count(b'"faded"') == 20_000
 
 
 # trial F31
