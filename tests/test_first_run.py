@@ -71,6 +71,7 @@ def test_from_nothing_to_the_first_answer(terminal, brain_file, installed):
     served, log = json.loads(installed.read_text()), brain_file.with_name("brain.json.ollama.log")
     assert served["host"].startswith("http://127.0.0.1:")  # whatever OLLAMA_HOST says
     assert served["leader"] == served["pid"]
+    assert f"process {served['pid']}," in session.text.replace("\r\n", "")
     assert requests.get(served["host"], timeout=20).text == "Ollama is running"
     assert log.read_text().startswith("listening")
     assert log.stat().st_mode & 0o777 == 0o600
@@ -83,6 +84,7 @@ def test_yes_asks_nothing(run, brain_file, installed, args):
     done = run("--yes", *args, input=lines, timeout=60, check=0)
     assert done.stdout == "I see.\n"
     assert "1.6 GB" in done.stderr
+    assert "brain: " not in done.stderr  # no error
     assert not {"?", "\r", "\x1b"} & set(done.stderr)
 
 
@@ -234,7 +236,10 @@ def test_ctrl_c_stops_a_download_and_says_that_it_goes_on(terminal, ollama, brai
 
 def test_a_download_that_stands_still_is_given_up(ollama, brain_file):
     line = json.dumps({"status": "pulling a", "total": 9, "completed": 4}).encode() + b"\n"
-    ollama.models, ollama.faults["/api/pull"] = {}, Reply(raw=line * 1000)
+    ollama.models, ollama.faults["/api/pull"] = (
+        {},
+        Reply(raw=line * 1000 + b'{"status": "success"}\n'),
+    )
     code = "import brain; brain.STALLED_SECONDS = 0; brain.main()"
     command = [sys.executable, "-c", code, "chat", "hi", "--yes"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
