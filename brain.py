@@ -374,7 +374,8 @@ TOKEN = re.compile(
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
 ARTICLE = "|".join(rf"(?<=\b{word} ..)" for word in ("a", "an", "the", "my", "her", "his"))
-MONTH_WORDS = grouped("""01 january januar janvier enero janeiro gennaio,02 february februar fevrier febrero fevereiro febbraio,03 march marz mars marzo marco,04
+MONTH_WORDS = grouped("""
+    01 january januar janvier enero janeiro gennaio,02 february februar fevrier febrero fevereiro febbraio,03 march marz mars marzo marco,04
     april avril abril aprile,05 may mai mayo maio maggio,06 june juni juin junio junho giugno,07 july juli juillet julio julho luglio,08 august aout agosto,09
     september septembre septiembre setembro settembre,10 october oktober octobre octubre outubro ottobre,11 november novembre noviembre novembro,12 december
     dezember decembre diciembre dezembro dicembre""")
