@@ -2052,6 +2052,13 @@ ENGLISH_DATE = "day|night|ning|noon|week|month|year|morrow|ago"  # every English
 LED = r"\b(?:since|until|till|by|before|after|about|from|for|of|on|in|at|to|the)\s\Z"  # what leads a date by itself
 
 
+def around(match: re.Match[str]) -> tuple[str, str]:
+    """Return what stands shortly before and behind a date."""
+    return match.string[max(0, match.start() - 99) : match.start()], match.string[match.end() :][
+        :99
+    ]
+
+
 def shifted(day: date, count: int, match: re.Match[str]) -> str:
     """Return the day, month or year that lies count of the unit in match away from day."""
     unit = next(unit for unit in "dwmy" if match[unit])
@@ -2085,7 +2092,7 @@ def named_span(match: re.Match[str], day: date) -> str:
 
 def weekday(match: re.Match[str], day: date) -> str:
     """Return the date of a weekday, behind where its clause tells the past, "" for a habit."""
-    before, after = match.string[: match.start()], match.string[match.end() :]
+    before, after = around(match)
     coming, gone = re.search(NEXT, match[0], re.I), re.search(LAST, match[0], re.I)
     if not coming and not gone and re.search(USUAL, before, re.I):
         return ""
@@ -2108,7 +2115,7 @@ def calendar_day(match: re.Match[str], day: date) -> str:
         found = date(day.year, month, int(match["n"]))
         away = (found - day).days
         year = int(match["year"] or day.year + (away < -90) - (away > 275))
-        return "" if re.search(YEARLY, match.string) else str(found.replace(year=year))
+        return "" if re.search(YEARLY, " ".join(around(match))) else str(found.replace(year=year))
     return ""
 
 
@@ -2122,7 +2129,7 @@ DATES: Swaps = [  # a phrase, and the date that it means
 
 def dated(when: Any, day: date, match: re.Match[str]) -> str:
     """Return the date that a phrase means, in English with on or in before it."""
-    found, before = when(match, day), match.string[: match.start()]
+    found, before = when(match, day), around(match)[0]
     if not found or re.search(HABIT, before, re.I):
         return match[0]
     led = re.search(LED, before, re.I) or match.string.startswith("'s", match.end())
@@ -2391,9 +2398,8 @@ def tidied(claimed: str, asked: str, told: str, day: date) -> str:
 def attributed(fact: str, sentence: str) -> str:
     """Return fact about the person whom its sentence is about, nothing where that is unclear."""
     first, verb = map(re.escape, [*fact.split(), "", ""][:2])
-    if "User" not in fact and (
-        named := re.search(rf"User's (?:[\w-]+ ){{1,3}}{first}\b", sentence)
-    ):
+    named = re.search(rf"User's (?:[\w-]+ ){{1,3}}{first}\b", sentence)
+    if named and "User" not in fact:
         return named[0] + fact.removeprefix(fact.split()[0])
     owner = re.search(r"User(?:'s |的).*", sentence)
     own = rf"User(?!'|的)|(?i:\b{verb}\b).*User(?:'s|的)"
@@ -2438,8 +2444,7 @@ def doubt(fact: str, asked: str, told: str, clause: str) -> str:
         "not in the third person": re.search(FIRST_PERSON, fact),
         "not one short sentence": not short or not re.search(r"[^\W\d]", fact),
         "only the answer again": not fact.startswith("User") and asked and support(fact, told) == 1,
-        "an order, or a secret": has_secret(fact)
-        or re.match(rf"{NOD}{ORDER}\b|(?i:today is)", fact),
+        "an order, or a secret": re.match(rf"{NOD}{ORDER}\b|(?i:today)", fact) or has_secret(fact),
         "not about the user": not about,
         f"{strange} was not said": strange,
         "not what was said": support(fact, source) < 0.6 or not words(re.sub(DATED, "", fact)),

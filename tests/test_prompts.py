@@ -66,6 +66,11 @@ def test_relative_dates_are_resolved(said, dated):
     assert brain.with_dates(said, DAY) == dated
 
 
+def test_many_dates_in_one_long_message():
+    dated = brain.with_dates("I go there tomorrow and on 3 May. " * 2000, DAY)
+    assert dated.count("on 2026-03-03 and on 2026-05-03") == 2000
+
+
 @pytest.mark.parametrize(
     ("said", "asked", "left"),
     [
