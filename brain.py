@@ -714,7 +714,8 @@ def subject_name(text: str) -> str:
     >>> subject_name("User's sister Kim lives in Oslo"), subject_name("User likes tea")
     ('kim', '')
     """
-    capitals, (parts, _) = names_of(text), frame(text)
+    capitals = names_of(text)
+    parts = frame(text)[0] if capitals else []
     named = [(word, opener) for word, opener, _, token, _ in parts if token in capitals]
     about = [one for one in named if one[1] not in DETAIL] or named  # not where or with whom
     return about[0][0] if len(about) == 1 else ""
@@ -1024,13 +1025,24 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
 SLEPT_LINE = re.compile(rb'\{"day": "([\d-]{10})", "reason": "slept"')
 
 
+def first_slept(data: bytes) -> int:
+    """Return where the first line on a turn that a sleep has read begins, or the end."""
+    found = data.find(b'"reason": "slept"')
+    return data.rfind(b"\n", 0, found) + 1 if found >= 0 else len(data)
+
+
 def drop_old_turns(path: Path, today: date) -> None:
-    """Take the turns that a sleep read SLEPT_DAYS ago out of the cold store."""
+    """Take the turns that a sleep read SLEPT_DAYS ago out of the cold store.
+
+    The oldest stands first, so that most days a look at it is enough.
+    """
     cold, oldest = cold_path(path), (today - timedelta(SLEPT_DAYS)).isoformat().encode()
     with writing(cold):
-        lines = cold.read_bytes().split(b"\n") if cold.exists() else []
-    kept = [line for line in lines if not (old := SLEPT_LINE.match(line)) or old[1] >= oldest]
-    if len(kept) < len(lines):
+        data = cold.read_bytes() if cold.exists() else b""
+    first = SLEPT_LINE.match(data, first_slept(data))
+    if first and first[1] < oldest:
+        lines = data.split(b"\n")
+        kept = (line for line in lines if not (old := SLEPT_LINE.match(line)) or old[1] >= oldest)
         replace_file(cold, b"\n".join(kept))
 
 
@@ -1044,7 +1056,9 @@ def cold_index(path: Path, seconds: float = math.inf) -> Entry:
     file, data, until = path.with_suffix(".cold.index"), b"", time.monotonic() + seconds
     with contextlib.suppress(OSError):
         data = cold_path(path).read_bytes()
-    lines = [line for line in data.split(b"\n")[:-1] if not SLEPT_LINE.match(line)]
+    at = first_slept(data)
+    lines = data[:at].split(b"\n")[:-1]
+    lines += [line for line in data[at:].split(b"\n")[:-1] if not SLEPT_LINE.match(line)]
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(file.read_bytes())
         if kept["checksum"] == zlib.crc32(b"\n".join(lines[: kept["entered"]])):
