@@ -1032,18 +1032,15 @@ def first_slept(data: bytes) -> int:
 
 
 def drop_old_turns(path: Path, today: date) -> None:
-    """Take the turns that a sleep read SLEPT_DAYS ago out of the cold store.
-
-    The oldest stands first, so that most days a look at it is enough.
-    """
+    """Take the turns that a sleep read SLEPT_DAYS ago out of the cold store."""
     cold, oldest = cold_path(path), (today - timedelta(SLEPT_DAYS)).isoformat().encode()
     with writing(cold):
         data = cold.read_bytes() if cold.exists() else b""
-    first = SLEPT_LINE.match(data, first_slept(data))
-    if first and first[1] < oldest:
-        lines = data.split(b"\n")
-        kept = (line for line in lines if not (old := SLEPT_LINE.match(line)) or old[1] >= oldest)
-        replace_file(cold, b"\n".join(kept))
+    at = first_slept(data)  # ten years of memories stand before it
+    lines = data[at:].split(b"\n")
+    kept = [line for line in lines if not (old := SLEPT_LINE.match(line)) or old[1] >= oldest]
+    if len(kept) < len(lines):
+        replace_file(cold, data[:at] + b"\n".join(kept))
 
 
 def cold_index(path: Path, seconds: float = math.inf) -> Entry:
