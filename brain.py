@@ -714,8 +714,7 @@ def subject_name(text: str) -> str:
     >>> subject_name("User's sister Kim lives in Oslo"), subject_name("User likes tea")
     ('kim', '')
     """
-    capitals = names_of(text)
-    parts = frame(text)[0] if capitals else []
+    capitals, (parts, _) = names_of(text), frame(text)
     named = [(word, opener) for word, opener, _, token, _ in parts if token in capitals]
     about = [one for one in named if one[1] not in DETAIL] or named  # not where or with whom
     return about[0][0] if len(about) == 1 else ""
