@@ -1262,14 +1262,22 @@ CACHES = (".vectors", ".cold.index")  # files beside the brain that can be made 
 SLEPT_LINE = re.compile(rb'\{"day": "([\d-]{10})", "reason": "slept"')
 
 
+def first_slept(data: bytes) -> int:
+    """Return where the first line on a turn that a sleep has read begins, or the end."""
+    found = data.find(b'"reason": "slept"')
+    return data.rfind(b"\n", 0, found) + 1 if found >= 0 else len(data)
+
+
 def drop_old_turns(path: Path, today: date) -> None:
     """Take the turns that a sleep read SLEPT_DAYS ago out of the cold store."""
     cold, oldest = cold_path(path), (today - timedelta(SLEPT_DAYS)).isoformat().encode()
     with writing(cold):
-        lines = cold.read_bytes().split(b"\n") if cold.exists() else []
+        data = cold.read_bytes() if cold.exists() else b""
+    at = first_slept(data)  # ten years of memories stand before it
+    lines = data[at:].split(b"\n")
     kept = [line for line in lines if not (old := SLEPT_LINE.match(line)) or old[1] >= oldest]
     if len(kept) < len(lines):
-        replace_file(cold, b"\n".join(kept))
+        replace_file(cold, data[:at] + b"\n".join(kept))
 
 
 def cold_index(path: Path, seconds: float = math.inf) -> Entry:
@@ -1282,7 +1290,9 @@ def cold_index(path: Path, seconds: float = math.inf) -> Entry:
     file, data, until = path.with_suffix(".cold.index"), b"", time.monotonic() + seconds
     with contextlib.suppress(OSError):
         data = cold_path(path).read_bytes()
-    lines = [line for line in data.split(b"\n")[:-1] if not SLEPT_LINE.match(line)]
+    at = first_slept(data)
+    lines = data[:at].split(b"\n")[:-1]
+    lines += [line for line in data[at:].split(b"\n")[:-1] if not SLEPT_LINE.match(line)]
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(file.read_bytes())
         if kept["checksum"] == zlib.crc32(b"\n".join(lines[: kept["entered"]])):
