@@ -118,14 +118,14 @@ class Stopped(BaseException):
     """The process was asked to end (HUP or TERM), by the signal in args."""
 
 
-ESCAPES = re.compile(  # whole terminal sequences: OSC and its kind, CSI, and the short
-    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"
+STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]"  # OSC and its kind
+ESCAPES = re.compile(  # whole terminal sequences: those, CSI, and the short
+    rf"{STRING}*(?:\x07|\x1b\\|\x9c)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[ -/]*[0-OQ-WYZ\\`-~]"
 )
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 UNFINISHED = re.compile(  # what may still become one with the next piece
-    r"(?:(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x9c]{0,4000}|(?:\x1b\[|\x9b)[ -?]{0,99}"
-    r"|\x1b[ -/]{0,99})\Z"
+    rf"(?:{STRING}{{0,4000}}\x1b?|(?:\x1b\[|\x9b)[ -?]{{0,99}}|\x1b[ -/]{{0,99}})\Z"
 )
 LONE = re.compile("[\ud800-\udfff]")  # half a character, from a broken file or pipe
 
@@ -4003,6 +4003,7 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         code = 130
     except click.ClickException as err:
+        err.message = clean(err.message)  # type: ignore[misc]  # click quotes as it stands
         err.show()
         code = err.exit_code
     except Stopped as err:

@@ -100,6 +100,7 @@ def test_a_change_of_the_clocks_costs_no_day(brain_file, tmp_path, env_at, zone,
         subprocess.run(command, env=env, check=True, timeout=120)
         (memory,) = read(brain_file)["long_term"]
         day = date.fromisoformat(memory["last_decayed"])
+        assert abs(day - date.fromtimestamp(moments[-1])) <= timedelta(1)
         assert memory["strength"] == 365 - (day - date(2026, 3, 1)).days
         left[hours] = memory["strength"], memory["last_decayed"]
     assert len(set(left.values())) == 1

@@ -116,10 +116,17 @@ def test_this_machine_is_called_past_any_proxy(run, ollama, brain_file, closed_p
 
 
 # trial D03
-def test_another_machine_is_called_through_the_proxy(run, ollama, brain_file, closed_port):
+def test_another_machine_is_called_through_the_proxy(
+    run, ollama, brain_file, closed_port, tmp_path
+):
+    netrc = tmp_path / "home" / ".netrc"
+    netrc.write_text("machine ollama.example login me password secret-9\n")
+    netrc.chmod(0o600)
     env = {"OLLAMA_HOST": "http://ollama.example:11434", "HTTP_PROXY": ollama.host}
+    env["OLLAMA_API_KEY"] = "secret-9"
     assert run("chat", "a", env=env, check=0).stdout == "I see.\n"
     assert ollama.requests[0].headers["Host"] == "ollama.example:11434"
+    assert "secret-9" not in str([request.headers for request in ollama.requests])
     env["HTTP_PROXY"] = f"http://127.0.0.1:{closed_port}"
     done = run("chat", "b", env=env, check=3)
     assert one_line(done.stderr)
