@@ -1823,18 +1823,19 @@ def dialogue(system: str, turns: list[Entry], sent: str) -> list[Entry]:
     return [*messages, {"role": "user", "content": "\n\n".join([*waiting, sent])}]
 
 
-def first_kept(sizes: list[int], start: int, share: int) -> int:
-    """Return which turn comes first so that the turns fit into share tokens.
+def surplus(sizes: list[int], share: int) -> int:
+    """Return how many turns must leave so that the others fit into share tokens.
 
     The older half leaves at once: one by one would change the prompt's beginning, and
     so make the model read the whole window again, at every turn.
 
-    >>> first_kept([10, 10, 10, 10], 0, 40), first_kept([10, 10, 10, 10, 10], 0, 40)
+    >>> surplus([10, 10, 10, 10], 40), surplus([10, 10, 10, 10, 10], 40)
     (0, 3)
     """
-    while start < len(sizes) and sum(sizes[start:]) > share:
-        start += (len(sizes) - start + 1) // 2
-    return start
+    gone = 0
+    while gone < len(sizes) and sum(sizes[gone:]) > share:
+        gone += (len(sizes) - gone + 1) // 2
+    return gone
 
 
 THOUGHT = re.compile(r"(?<![`\"'])</think>\s*")
@@ -1872,14 +1873,14 @@ def spoken(pieces: Iterable[str], hold: bool) -> Iterator[str | None]:
 
 GREETING_TOKENS = 60
 GREETING = """\
-Greet me with one short, warm question that means: "{}" Write the question alone."""
+Greet me with one short, warm question that begins with "Hey" and means: "{}" Write the \
+question alone."""
 DAYS_BEFORE, DAYS_AHEAD = 3, 6  # so near, the name of a weekday says enough
-SORE = r"""(?x)\b(?:
-    ill\b|illness|sick|disease|diagnos|h?osp(?:it|ed)a|[ck]lini|surg|opera[tcz]i|biops|cancer|cancro|krebs|tumou?r|chemo|doct|arzt|medi[ck]|medecin
-    |th?erap|injur|accident|incident|unfall|pain|depress|anxi|crisi|[ck]rise|krank|mala[dt]|enferm|doent|abort|miscarr|suicid|died|dies\b|dying|dead\b|death
-    |funer|buri|e[nt]+i?err|obseq|beerdig|begrab|trauer|tot\b|tod\b|gestorb|mort[eiosa]?\b|mourn|muert|muri[oa]|morr|decea?s|grie[fv]|los[est]|verlor|verlust
-    |perd[iu]|pers[oa]\b|divor|widow|ge?schied|scheidung|separa|trenn|getrenn|ruptur|breakup|br[eo]a?ke?(?:s|ing)?\ up|split|fight|fought|argu|quarrel|streit
-    |[ck]onfli|disput|pelea|briga\b|litig|court|gericht|tribun|juicio|trial|lawsuit|laid\ off|fired|kundig|redundan|poli[cz]|prison|war\b)
+SORE = r"""(?x)\b(?:ill\b|illness|sick|disease|diagnos|h?osp(?:it|ed)a|[ck]lini|surg|opera[tcz]i|biops|cancer|cancro|krebs|tumou?r|chemo|doct|arzt
+    |medi[ck]|medecin|th?erap|injur|accident|incident|unfall|pain|depress|anxi|crisi|[ck]rise|krank|mala[dt]|enferm|doent|abort|miscarr|suicid|died|dies\b|dying
+    |dead\b|death|funer|buri|e[nt]+i?err|obseq|beerdig|begrab|trauer|tot\b|tod\b|gestorb|mort[eiosa]?\b|mourn|muert|muri[oa]|morr|decea?s|grie[fv]|los[est]
+    |verlor|verlust|perd[iu]|pers[oa]\b|divor|widow|ge?schied|scheidung|separa|trenn|getrenn|ruptur|breakup|br[eo]a?ke?(?:s|ing)?\ up|split|fight|fought|argu
+    |quarrel|streit|[ck]onfli|disput|pelea|briga\b|litig|court|gericht|tribun|juicio|trial|lawsuit|laid\ off|fired|kundig|redundan|poli[cz]|prison|war\b)
     |[病医院术癌死葬逝]|离婚|分手|吵"""  # illness, loss and conflict, as words begin in six languages
 DATED = r"[\s,(]*(?:\b(?:on|for|am|le|el|il|em|den) )?\d{4}-\d\d-\d\d\)?"
 EVENT = (  # "has an exam", "is moving house", "'s wedding is"
@@ -2903,8 +2904,7 @@ class Session:
         self.brain = read_brain(path)
         turns, gone = filter(is_turn, self.brain["short_term"]), forgotten(path)
         known = [turn for turn in turns if not is_forgotten(said_in(turn), turn, gone)]
-        self.turns = heard_turns(known)  # {"sent", "ai"}
-        self.start = 0  # the first of turns that is still sent
+        self.turns = heard_turns(known)  # {"sent", "ai"} that are sent
         self.model: Model | None = None
         self.system = ""  # written once, when the model's window is known
         self.seen: set[str] = set()  # memories that the model has been told
@@ -2915,9 +2915,9 @@ class Session:
         self.off_record = False  # nothing is kept
         self.unsaved: list[Entry] = []  # turns that the file did not take yet
         self.told: date | None = None  # the newest date that the model has been told
-        self.earlier = ""  # the summary of turns that are no longer sent
-        self.newer = ""  # the next one; it takes the place when the next turns leave
+        self.summary = ""  # of the conversation; it takes the place of turns that leave
         self.thread: threading.Thread | None = None  # what goes on in the background
+        self.prompt = threading.Lock()  # held until it may begin
         self.ready = False  # the model has read the system message: it may be hung up on
         self.greeting = ""  # what was asked at the first prompt
 
@@ -2944,8 +2944,8 @@ def go_by(session: Session, brain: Brain) -> None:
     session.brain = brain
     before, there = ({one["memory"] for one in filter(is_memory, some)} for some in (old, now))
     if left := before - there:
-        session.start, session.system, session.told = 0, "", None
-        session.earlier = session.newer = ""
+        session.system, session.told = "", None
+        session.summary = ""
         new = build_index([{"memory": text} for text in there - before])
         gone, turns = [text for text in left if not candidates(text, new)], session.turns
         session.turns = [t for t in turns if not any(mentions(said_in(t), fact) for fact in gone)]
@@ -3001,27 +3001,16 @@ def by_meaning(session: Session, message: str) -> dict[int, float]:
 def fitted(session: Session, model: Model, sent: str) -> list[Entry]:
     """Return the messages to send; what no longer fits leaves, the older half at once.
 
-    What left stands as a summary before the first turn that stays, not in the system
-    message: so that one need not be read again, and the rest must be in any case.
     Raises BrainError where the message alone is too long for the window.
     """
     room, size = room_for_turns(session, model), model.tokens(sent)
-    if size + model.tokens(session.earlier) > room:
-        session.earlier = ""
     if size > room:
         problem = f"about {size} tokens; the window of {model.name} has room for {room}."
         remedy = "It is kept for the next sleep; send a shorter one."
         raise BrainError(f"The message has {problem}", remedy)
-    if session.newer and first_left(session, model, room - size) > session.start:
-        session.earlier, session.newer = session.newer, ""
-    session.start = first_left(session, model, room - size)
-    return unfitted(session, sent)
-
-
-def unfitted(session: Session, sent: str) -> list[Entry]:
-    """Return the messages to send, where they are known to fit."""
-    before = [{"sent": session.earlier, "ai": ""}] if session.earlier else []
-    return dialogue(session.system, before + session.turns[session.start :], sent)
+    if gone := surplus(turn_sizes(session, model), room - size - SUMMARY_TOKENS):
+        leave(session, gone)
+    return dialogue(session.system, session.turns, sent)
 
 
 def room_for_turns(session: Session, model: Model) -> int:
@@ -3029,10 +3018,17 @@ def room_for_turns(session: Session, model: Model) -> int:
     return model.window - model.window // 4 - model.tokens(session.system)
 
 
-def first_left(session: Session, model: Model, room: int) -> int:
-    """Return the first turn that is still sent where room tokens are left for them."""
-    sizes = [model.tokens(turn["sent"]) + model.tokens(turn["ai"]) for turn in session.turns]
-    return first_kept(sizes, session.start, room - model.tokens(session.earlier))
+def turn_sizes(session: Session, model: Model) -> list[int]:
+    """Return about how many tokens each turn costs."""
+    return [model.tokens(turn["sent"]) + model.tokens(turn["ai"]) for turn in session.turns]
+
+
+def leave(session: Session, gone: int) -> None:
+    """Let the oldest turns leave, in whose place stands what they were about.
+
+    Not in the system message: that one need not be read again then.
+    """
+    session.turns[:gone] = [{"sent": session.summary, "ai": ""}] if session.summary else []
 
 
 def answer(session: Session, sent: str) -> Iterator[str | None]:
@@ -3049,7 +3045,7 @@ def answer(session: Session, sent: str) -> Iterator[str | None]:
             if last:
                 raise
             model.window = min(model.window, err.window or model.window)
-            session.start += (len(session.turns) - session.start + 1) // 2
+            leave(session, (len(session.turns) + 1) // 2)
 
 
 def take_turn(session: Session, message: str, show: Callable[[str | None], None]) -> None:
@@ -3120,15 +3116,37 @@ def keep_turns(session: Session) -> None:
 # In the background, while the user reads or types
 
 
+@functools.cache
+def line_editor() -> Any:
+    """Return readline, with which input() edits lines, None where there is none."""
+    with contextlib.suppress(ImportError, AttributeError):
+        readline = importlib.import_module("readline")
+        readline.set_auto_history(False)
+        return readline
+    return None
+
+
 def aside(session: Session, work: Callable[[Session], None]) -> None:
-    """Do work in the background; where it fails, the next turn says so."""
+    """Do work in the background from the next prompt on; if it fails, the next turn says so.
+
+    readline loses a Ctrl-C that comes between its prompt and its waiting for a key. To
+    keep that moment short, nothing else is done until it is over.
+    """
 
     def silent() -> None:
+        while session.prompt.locked():
+            time.sleep(0.05)
+        time.sleep(0.1)
         with contextlib.suppress(Exception):
             work(session)
 
+    session.prompt.acquire(blocking=False)
     session.thread = threading.Thread(target=silent, daemon=True)
     session.thread.start()
+    if line_editor():
+        line_editor().set_pre_input_hook(session.prompt.release)
+    else:
+        session.prompt.release()
 
 
 def hush(session: Session) -> None:
@@ -3136,6 +3154,8 @@ def hush(session: Session) -> None:
 
     Hanging up before would abort the load, and lose what was read.
     """
+    with contextlib.suppress(RuntimeError):
+        session.prompt.release()
     while session.thread and session.thread.is_alive():
         if session.ready:
             hang_up(session.host)
@@ -3154,7 +3174,7 @@ def wake(session: Session) -> None:
     if event and not told:
         own, what = greeting_of(*event, today, memories)
         sent = noted(GREETING.format(own), now, session.told, [])
-        line = answered_text(model, fitted(session, model, sent), GREETING_TOKENS)
+        line = answered_text(model, fitted(session, model, sent), GREETING_TOKENS).strip('"“”')
         session.greeting = line if greets(line, what, own, event[1], today) else own
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
@@ -3162,40 +3182,37 @@ def wake(session: Session) -> None:
 def begin(session: Session) -> None:
     """Wake the model while the user reads and types, and greet who has not typed yet."""
 
-    def note() -> None:
-        with contextlib.suppress(BrainError), open_brain(session.path) as brain:
-            brain["greeted"] = str(date.today())  # once a day is enough
-
     def greet(number: int, frame: Any) -> None:  # comes in between two keys of input()
-        readline: Any = sys.modules.get("readline")
-        typing = not readline or readline.get_line_buffer() or readline.get_current_history_length()
+        editor = line_editor()
+        typing = not editor or editor.get_line_buffer() or session.asked
         if typing or frame.f_code is not typed.__code__:
             session.greeting = ""
-        else:
-            click.echo(f"\r{session.greeting}\n> ", nl=False)
-            threading.Thread(target=note).start()
+            return
+        click.echo(f"\r{session.greeting}\n> ", nl=False)
+        with contextlib.suppress(BrainError), open_brain(session.path) as brain:
+            brain["greeted"] = str(date.today())  # once a day is enough
 
     if hasattr(signal, "SIGUSR1"):
         signal.signal(signal.SIGUSR1, greet)
     aside(session, wake)
 
 
+def is_crowded(session: Session, model: Model) -> bool:
+    """Return whether turns will leave soon, and what they were about is not summed up yet."""
+    fresh = session.summary and session.turns[0]["sent"] != session.summary
+    soon = room_for_turns(session, model) * 3 // 4
+    return not fresh and surplus(turn_sizes(session, model), soon) > 0
+
+
 def sum_up(session: Session) -> None:
-    """Have the conversation summed up in the background when turns will leave soon.
+    """Sum up the conversation, before its older half leaves.
 
-    Now the model has all of it in its cache, and reads nothing but the question.
+    The model has it all in its cache, so that it reads nothing anew but the question;
+    the summary goes in when the turns leave, as what follows is read again in any case.
     """
-    model = session.model
-    if model and not session.newer:
-        soon = room_for_turns(session, model) * 3 // 4
-        if first_left(session, model, soon) > session.start:
-            aside(session, summarise)
-
-
-def summarise(session: Session) -> None:
-    """Sum up the conversation as the model has it before it."""
-    text = answered_text(prepare(session), unfitted(session, SUMMARY), SUMMARY_TOKENS)
-    session.newer = f"({EARLIER} {printable(text)})" if text else ""
+    asked = dialogue(session.system, session.turns, SUMMARY)
+    if text := answered_text(prepare(session), asked, SUMMARY_TOKENS):
+        session.summary = f"({EARLIER} {printable(text)})"
 
 
 # The terminal around it
@@ -3278,24 +3295,15 @@ def show_turn(session: Session, message: str) -> None:
                 click.echo("" if live else shown.strip())
 
 
-def line_editor(history: list[str]) -> Any:
-    """Return readline, with which input() edits lines and recalls history, or None."""
-    with contextlib.suppress(ImportError, AttributeError):
-        readline = importlib.import_module("readline")
-        readline.set_auto_history(False)
-        for said in history:
-            readline.add_history(said)
-        return readline
-    return None
-
-
 def typed(history: list[str]) -> Iterator[str]:
     """Yield the messages typed at a terminal; three quotes open and close a block.
 
     Ctrl-C drops what was typed so far; at an empty prompt it comes out of here. What is
     pasted is one message: GNU's readline knows it, elsewhere its lines wait together.
     """
-    readline = line_editor(history)
+    readline = line_editor()
+    for said in history if readline else ():
+        readline.add_history(said)
     plain = sys.platform != "win32" and (not readline or "libedit" in readline.__doc__)
     lines: list[str] = []
     half: list[str] = []
@@ -3369,8 +3377,8 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
     try:
         show_turn(session, message)
         session.alone = False
-        if interactive:
-            sum_up(session)
+        if interactive and session.model and is_crowded(session, session.model):
+            aside(session, sum_up)
     except KeyboardInterrupt:
         if not interactive:
             raise
