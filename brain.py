@@ -2265,7 +2265,7 @@ ME = r"\b(?:I|we)((?>(?: (?:never|also|always|just|still|often|already|now|even|
 PERSONS = rf"""{ME}(?:'m|'re| am| are)\b = User\1 is;{ME}(?:'ve| have)\b = User\1 has;{ME}'d\b = User would;{ME}'ll\b = User will;{ME} do\b = User\1 does
     ;{ME} haven't = User\1 hasn't;{ME} don't = User\1 does not;{ME} were\b = User\1 was;{ME} weren't = User\1 wasn't;{ME} (\w*[^aeiou\W])y\b = User\1 \2ies
     ;{ME} ((?:{"|".join(SAME_IN_THIRD)}|\w+ed)\b|\w+n't) = User\1 \2;{ME} (\w+(?:s|x|z|ch|sh|o))\b = User\1 \2es;{ME} (\w+) = User\1 \2s
-    ;\b(?:my|mine|our|ours)\b = User's;\b(?:I|me|myself|we|us)\b = User"""
+    ;\b(?:my|mine|our|ours)\b = User's;\bmyself\b = themselves;\b(?:I|me|we|us)\b = User"""
 ELSEWHERE = rf"""\bich (?!habe)(\w+[dt])e\b = User \1et;\bich (?!habe)(\w+)e\b = User \1t;我们?的|我(?=[们家]?[妈爸爷奶姐妹哥弟儿女])|私の = User的
     ;\b(?:(?:mein|unser)(?:e[nmrs]?)?|mon|ma|mes|notre|mis?|nuestr[oa]s?|(?:[oa]s? )?(?:meus?|minhas?|noss[oa]s?))(?= {LETTER}) = User's
     ;\b(?:il |la |i |le )?(?:mi[oae]|miei|nostr[oaie])(?= {LETTER}) = User's;\b(?:ich bin|bin ich|wir sind)\b = User ist
@@ -2351,7 +2351,7 @@ def claims_in(answer: str) -> list[Entry]:
     raise Unusable("The model's answer could not be read.", "Another --model may do better.")
 
 
-FIRST_PERSON = r"\b(?:[Ii]ch|je|yo|eu|io|mein\w*|I|my|me)\b|\bj'|我|私|[?？]$"
+FIRST_PERSON = r"\b(?:[Ii]ch|je|yo|eu|io|mein\w*|I|my|me)\b|\bj'|我|私|[?？]$|^User \w+ User(?!')"
 AGAINST = rf"{NO}|(?i:dislike|hate|stop|quit|gave up|given up|lost|allerg|unable|former|used to|only|sold|refus|avoid|fail|free|bore|reject|turned)"
 FORMER = r"(?i:\b(?:used to|no longer|formerly|früher|autrefois|avant|solía|antes|costumava|da (?:piccol|bambin|giovan)[oa])\b)"
 WAS = r"(?i:\b(?:was|were|former|quit|stopped|war|hatte)\b|av[ao]\b|ed\b|ía\b)"
@@ -2878,12 +2878,17 @@ def refresh(path: Path, host: str, embedder: str | None) -> None:
 
 def leave_summary(path: Path, notes: list[Entry], model: Model, today: date) -> None:
     """Leave a few sentences on what was talked about, for a chat that follows soon."""
+<<<<<<< HEAD
     gone = forgotten(path)
     notes = [note for note in notes if not is_forgotten(note["said"], note["turn"], gone)]
     lines = [f"{note['day']}: {with_dates(note['said'], note['day'])}" for note in notes]
+=======
+    lines = [with_dates(note["said"], note["day"]) for note in notes]
+>>>>>>> extract
     while lines and model.tokens("\n".join(lines)) > model.window // 2:
         lines = lines[len(lines) // 2 + 1 :]
     if lines:
+        lines.insert(0, f"{notes[0]['day']} to {notes[-1]['day']}:")
         with contextlib.suppress(OllamaError):
             text = answered_text(model, shots(SUMMARY, (), "\n".join(lines)), SUMMARY_TOKENS)
             with open_brain(path) as brain:
