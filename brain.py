@@ -2878,13 +2878,9 @@ def refresh(path: Path, host: str, embedder: str | None) -> None:
 
 def leave_summary(path: Path, notes: list[Entry], model: Model, today: date) -> None:
     """Leave a few sentences on what was talked about, for a chat that follows soon."""
-<<<<<<< HEAD
     gone = forgotten(path)
     notes = [note for note in notes if not is_forgotten(note["said"], note["turn"], gone)]
-    lines = [f"{note['day']}: {with_dates(note['said'], note['day'])}" for note in notes]
-=======
     lines = [with_dates(note["said"], note["day"]) for note in notes]
->>>>>>> extract
     while lines and model.tokens("\n".join(lines)) > model.window // 2:
         lines = lines[len(lines) // 2 + 1 :]
     if lines:

@@ -54,7 +54,9 @@ def script(path, text):
 @pytest.fixture(autouse=True)
 def isolated(monkeypatch, tmp_path, closed_port):
     """Give the test an empty home, UTC, and no Ollama, neither running nor installed."""
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # brain starts faster from its .pyc
+    monkeypatch.delenv(
+        "PYTHONDONTWRITEBYTECODE", raising=False
+    )  # brain starts faster from its .pyc
     for name in filter(FOREIGN.fullmatch, list(os.environ)):
         monkeypatch.delenv(name)
     home = tmp_path / "home"
