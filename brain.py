@@ -1882,14 +1882,14 @@ SORE = r"""(?x)\b(?:ill\b|illness|sick|disease|diagnos|h?osp(?:it|ed)a|[ck]lini|
     |verlor|verlust|perd[iu]|pers[oa]\b|divor|widow|ge?schied|scheidung|separa|trenn|getrenn|ruptur|breakup|br[eo]a?ke?(?:s|ing)?\ up|split|fight|fought|argu
     |quarrel|streit|[ck]onfli|disput|pelea|briga\b|litig|court|gericht|tribun|juicio|trial|lawsuit|laid\ off|fired|kundig|redundan|poli[cz]|prison|war\b)
     |[病医院术癌死葬逝]|离婚|分手|吵"""  # illness, loss and conflict, as words begin in six languages
-DATED = r"[\s,(]*(?:\b(?:on|for|am|le|el|il|em|den) )?\d{4}-\d\d-\d\d\)?"
+EVENT_DATE = r"[\s,(]*(?:\b(?:on|for|am|le|el|il|em|den) )?\d{4}-\d\d-\d\d\)?"
 EVENT = (  # "has an exam", "is moving house", "'s wedding is"
     r"User (?:has|had|will have) (?!to\b)(?:an? |the |(?:his|her|their) )?(.+)"
     r"|User (?:is|was|will be) ((?!going to (?!an? |the |her |his |[A-Z]))\w+ing\b.*)"
     r"|User's (.+?) (?:is|was|takes place)"
 )
 VERB = r"User (\w+?)(?:(ie)|(?<=[sxo])e|(?<=[cs]h)e)?s\b"  # "User flies"
-NAMED = r"User(?:'s name)? is (?:called |named )?([A-Z][\w'-]+)\.?"
+CALLED = r"User(?:'s name)? is (?:called |named )?([A-Z][\w'-]+)\.?"
 NO_NAME = r".*(?:an|ish|ese|[cs]h|ic|i|st|ss|im|u|ek)"  # "User is Dutch"
 
 
@@ -1911,12 +1911,12 @@ def greeting_of(text: str, day: date, today: date, memories: list[Any]) -> tuple
     >>> greeting_of("User has an exam on 2026-03-01", date(2026, 3, 1), date(2026, 3, 2), [])
     ('Hey, how was your exam yesterday?', 'your exam')
     """
-    named = (re.fullmatch(NAMED, one["memory"]) for one in filter(is_memory, memories))
+    named = (re.fullmatch(CALLED, one["memory"]) for one in filter(is_memory, memories))
     names = (f"Hey {found[1]}" for found in named if found and not re.fullmatch(NO_NAME, found[1]))
     hey, days = next(names, "Hey"), (today - day).days
     when = age_in_words(day, today) if abs(days) < 2 else f"on {day:%A}"
     how = "how was" if days > 0 else "how do you feel about"
-    fact = re.sub(DATED, "", printable(text)).strip(" .,")
+    fact = re.sub(EVENT_DATE, "", printable(text)).strip(" .,")
     if found := re.fullmatch(EVENT, fact):
         what = found[2] or f"your {found[1] or found[3]}"
         return f"{hey}, {how} {what} {when}?", what
@@ -3604,7 +3604,8 @@ def chat(
     try:
         make_ready(session, interactive)
         if message:
-            return show_turn(session, one_message(" ".join(message)))
+            show_turn(session, one_message(" ".join(message)))
+            return None if off_record else refresh(path, host, None)
         if interactive:
             say("Ctrl-D or bye to leave, /help for more.", dim=True)
             if not session.alone:

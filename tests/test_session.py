@@ -73,26 +73,15 @@ def test_leaving_does_not_wait_for_the_load(terminal, ollama, brain_file):
 
 
 def test_a_failure_while_waking_up_is_said_at_the_first_message(terminal, ollama, brain_file):
-    ollama.models = {}
+    ollama.faults = {"/api/chat": Reply(status=500, error="the model does not load")}
     session = terminal("chat", "--no-sleep")
     session.expect("> ")
-    assert ollama.wait(lambda: ollama.requests and ollama.settle(), 30)
+    assert ollama.wait(lambda: ollama.chats and ollama.settle(), 30)
     session.line("/help")
-    session.expect("this list")
-    assert "not installed" not in session.text
+    session.expect("of several lines")
+    assert "does not load" not in session.text
     session.line("hello")
-    session.expect("not installed", 30)
-
-
-def test_what_is_chosen_is_said_at_the_first_message(terminal, ollama, brain_file):
-    ollama.models = {"other:1b": Model()}
-    session = terminal("chat", "--no-sleep")
-    session.expect("> ")
-    assert ollama.wait(lambda: ollama.readings and ollama.settle(), 30)
-    assert "Talking to" not in session.text
-    session.line("hello")
-    session.expect("Talking to other:1b", 30)
-    session.expect("I see.")
+    session.expect("does not load", 30)
 
 
 def test_one_answer_and_a_pipe_do_nothing_in_the_background(run, ollama, brain_file):
