@@ -642,10 +642,8 @@ SLOT_MATES = 50  # newest memories of one slot that a new fact is compared with
 
 def unique(pairs: list[tuple[str, Any]]) -> Entry:
     """Return pairs as a dictionary; raise KeyError where one key would hide another."""
-    entry = dict(pairs)
-    if len(entry) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise KeyError(next(name for name in names if names.count(name) > 1))
+    if len(entry := dict(pairs)) < len(pairs):
+        raise KeyError(Counter(name for name, _ in pairs).most_common(1)[0][0])
     return entry
 
 
@@ -661,21 +659,20 @@ def parse_brain(data: bytes, path: Path) -> Brain:
 
     Strict about what could lose data: raises BrainError with path, line and column.
     """
-    text, at, problem = "", 0, ""
+    text = data.decode("utf-8-sig", "surrogateescape")
+    at, problem, broken = 0, "", LONE.search(text)
     brain: Any = None
     try:
-        text = data.decode("utf-8-sig")
         brain = json.loads(text, object_pairs_hook=unique)
         problem = "" if isinstance(brain, dict) else "it does not hold an object {...}"
-    except UnicodeDecodeError as err:
-        text, problem = err.object[: err.start].decode(), f"byte {err.start + 1} is not UTF-8"
-        at = len(text)
     except KeyError as err:
         at, problem = duplicate_place(text, err.args[0]), f"the key {err} stands twice"
     except json.JSONDecodeError as err:
         at, problem = err.pos, err.msg if text.strip() else "it is empty"
     except (ValueError, RecursionError) as err:
         problem = str(err).split(";")[0]
+    if broken:
+        at, problem = broken.start(), "this byte is not UTF-8"
     for name in () if problem else ("short_term", "long_term"):
         brain[name] = [] if brain.get(name) is None else brain[name]
         if not isinstance(brain[name], list):
@@ -863,8 +860,7 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
 
     What a run before a crash has already appended is not appended again.
     """
-    day = today.isoformat()
-    new = [{"day": day, "reason": reason, "entry": entry} for reason, entry in gone]
+    new = [{"day": f"{today}", "reason": reason, "entry": entry} for reason, entry in gone]
     lines = [(cold_key(one), json_bytes(one)) for one in new]
     if not new:
         return
@@ -916,11 +912,9 @@ def ollama_address(text: str) -> str:
     scheme = scheme if found else "https" if value == "ollama.com" else "http"
     default = 443 if scheme == "https" else 80 if found else 11434
     host, _, path = rest.partition("/")
-    name, port = host, ""
-    if bracketed := re.fullmatch(r"\[([^\]]*)\](?::(.*))?", host):
-        name, port = bracketed[1], bracketed[2] or ""
-    elif host.count(":") == 1:
-        name, port = host.split(":")
+    parts = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::([^:]*))?|(.*)", host, re.S)
+    bracketed, plain, port, bare = parts.groups("") if parts else ("",) * 4
+    name = bracketed or plain or bare
     port = port if port.isascii() and port.isdigit() and int(port) <= 65535 else str(default)
     name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)
     if scheme not in ("http", "https") or not re.fullmatch(r"[\w.:%~-]+", name):
@@ -980,7 +974,7 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
                             yield answer_line(host, line, body)
                         else:
                             blank += 1
-                if blank > 1000 or len(held) > (LINE_BYTES_MAX if good else ERROR_BYTES_MAX):
+                if blank > 1000 or len(held) > LINE_BYTES_MAX:
                     break
             if not good:
                 raise refusal(host, response.status_code, held, body)
