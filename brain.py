@@ -20,6 +20,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -2112,12 +2113,9 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
 def turn_of(message: str, said: str, moment: datetime, done: bool) -> Entry:
     """Return a turn as short_term holds it; an answer that is not done is marked."""
     ai = said.strip() + ("" if done or not said.strip() else " …")
-    turn = {"user": message} | ({"ai": ai} if ai else {})
-    return (
-        turn
-        | {"at": moment.isoformat(timespec="seconds")}
-        | ({"cut": True} if ai and not done else {})
-    )
+    turn: Entry = {"user": message} | ({"ai": ai} if ai else {})
+    turn["at"] = moment.isoformat(timespec="seconds")
+    return turn if done or not ai else {**turn, "cut": True}
 
 
 def keep_turns(session: Session) -> None:
@@ -2563,7 +2561,9 @@ def main() -> None:
         if code:
             say(f"brain: The output could not be written ({err.strerror}). Make room for it.")
     except Exception as err:
-        what = printable(f"{type(err).__name__}: {err}")[:200]
+        frames = traceback.extract_tb(err.__traceback__)
+        line = [frame.lineno for frame in frames if frame.filename == __file__][-1]
+        what = f"{type(err).__name__} in line {line}"  # its text may quote a memory
         say(f"brain: An error in brain itself ({what}). Please report it.")
         code = 1
     sys.exit(code)
