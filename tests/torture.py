@@ -42,7 +42,7 @@ import brain
 
 HERE = Path(__file__).resolve()
 TODAY = date.today()
-HANGS = 60  # seconds after which a process counts as stuck
+HANGS = 300  # seconds after which a process counts as stuck
 PRIVATE = {"brain.json", "brain.json.lock", "brain.json.sleep.lock", "brain.cold.jsonl"}
 TEMPORARY = {"brain.json.tmp", "brain.cold.jsonl.tmp"}
 FOREIGN = re.compile("(BRAIN|OLLAMA|XDG)_.*|.*_PROXY|NO_COLOR|FORCE_COLOR|HOME", re.IGNORECASE)
@@ -219,11 +219,16 @@ class World:
     turns: set = field(default_factory=set)  # messages that were answered
     memories: set = field(default_factory=set)  # texts that stood there
     forgotten: set = field(default_factory=set)
+    names: set = field(default_factory=set)  # that were given
 
     def name(self):
         """Return a name that nobody has."""
-        pairs = [self.random.choice("bdfgklmnprtvz") + self.random.choice("aiou") for _ in range(4)]
-        return "".join(pairs).capitalize()
+        pairs = (self.random.choice("bdfgklmnprtvz") + self.random.choice("aiou") for _ in range(4))
+        name = "".join(pairs).capitalize()
+        if name in self.names:
+            return self.name()
+        self.names.add(name)
+        return name
 
     def memory(self, strength=40, days=1, text=None):
         """Return a new memory, last mentioned so many days ago."""
