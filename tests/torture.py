@@ -894,6 +894,7 @@ def edits(asked, folder):
             max_examples=asked.runs // 2,
             deadline=None,
             database=None,
+            report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         )
         @seed(asked.seed)
