@@ -24,6 +24,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 import unicodedata
 import zlib
 from array import array
@@ -923,10 +924,8 @@ def enter_slots(index: Entry) -> None:
 
 def unique(pairs: list[tuple[str, Any]]) -> Entry:
     """Return pairs as a dictionary; raise KeyError where one key would hide another."""
-    entry = dict(pairs)
-    if len(entry) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise KeyError(next(name for name in names if names.count(name) > 1))
+    if len(entry := dict(pairs)) < len(pairs):
+        raise KeyError(Counter(name for name, _ in pairs).most_common(1)[0][0])
     return entry
 
 
@@ -942,21 +941,20 @@ def parse_brain(data: bytes, path: Path) -> Brain:
 
     Strict about what could lose data: raises BrainError with path, line and column.
     """
-    text, at, problem = "", 0, ""
+    text = data.decode("utf-8-sig", "surrogateescape")
+    at, problem, broken = 0, "", LONE.search(text)
     brain: Any = None
     try:
-        text = data.decode("utf-8-sig")
         brain = json.loads(text, object_pairs_hook=unique)
         problem = "" if isinstance(brain, dict) else "it does not hold an object {...}"
-    except UnicodeDecodeError as err:
-        text, problem = err.object[: err.start].decode(), f"byte {err.start + 1} is not UTF-8"
-        at = len(text)
     except KeyError as err:
         at, problem = duplicate_place(text, err.args[0]), f"the key {err} stands twice"
     except json.JSONDecodeError as err:
         at, problem = err.pos, err.msg if text.strip() else "it is empty"
     except (ValueError, RecursionError) as err:
         problem = str(err).split(";")[0]
+    if broken:
+        at, problem = broken.start(), "this byte is not UTF-8"
     for name in () if problem else ("short_term", "long_term"):
         brain[name] = [] if brain.get(name) is None else brain[name]
         if not isinstance(brain[name], list):
@@ -1206,8 +1204,7 @@ def append_cold(path: Path, today: date, gone: list[tuple[str, Entry]]) -> None:
 
     What a run before a crash has already appended is not appended again.
     """
-    day = today.isoformat()
-    new = [{"day": day, "reason": reason, "entry": entry} for reason, entry in gone]
+    new = [{"day": f"{today}", "reason": reason, "entry": entry} for reason, entry in gone]
     lines = [(cold_key(one), one["reason"], json_bytes(one)) for one in new]
     if not new:
         return
@@ -1346,11 +1343,9 @@ def ollama_address(text: str) -> str:
     scheme = scheme if found else "https" if value == "ollama.com" else "http"
     default = 443 if scheme == "https" else 80 if found else 11434
     host, _, path = rest.partition("/")
-    name, port = host, ""
-    if bracketed := re.fullmatch(r"\[([^\]]*)\](?::(.*))?", host):
-        name, port = bracketed[1], bracketed[2] or ""
-    elif host.count(":") == 1:
-        name, port = host.split(":")
+    parts = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::([^:]*))?|(.*)", host, re.S)
+    bracketed, plain, port, bare = parts.groups("") if parts else ("",) * 4
+    name = bracketed or plain or bare
     port = port if port.isascii() and port.isdigit() and int(port) <= 65535 else str(default)
     name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)
     if scheme not in ("http", "https") or not re.fullmatch(r"[\w.:%~-]+", name):
@@ -1438,7 +1433,7 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
                             yield answer_line(host, line, body)
                         else:
                             blank += 1
-                if blank > 1000 or len(held) > (LINE_BYTES_MAX if good else ERROR_BYTES_MAX):
+                if blank > 1000 or len(held) > LINE_BYTES_MAX:
                     break
             if not good:
                 raise refusal(host, response.status_code, held, body)
@@ -2613,7 +2608,8 @@ def faded_like(index: Entry, text: str, cue: bool = True) -> list[Entry]:
     for _, number in heapq.nlargest(LOOKED_AT, likely):  # of a text the last line first
         for record in cold_records(index["lines"][number]):
             found.setdefault(record["entry"]["memory"], record)
-    return [record["entry"] for record in found.values() if record["reason"] == "faded"]
+    away = ("faded", "revived")  # revived by a sleep that was killed before it saved the brain
+    return [record["entry"] for record in found.values() if record["reason"] in away]
 
 
 def awakened(
@@ -2712,12 +2708,12 @@ class Night:
         """Merge what comes back, and changes, into the brain; move their turns away.
 
         Returns whether it did: what was taken out of short_term meanwhile is not stored.
-        The cold store hears of what came back when it stands in the brain.
         """
         with uninterrupted(), open_brain(path) as brain:
             if any(turn not in brain["short_term"] for turn in turns):
                 return False
             memories, cold = [*brain["long_term"], *back], [("slept", turn) for turn in turns]
+            cold += [("revived", memory) for memory in back]
             self.done += [("revived", memory["memory"]) for memory in back]
             old = forgotten(path)
             for change in changes:
@@ -2732,8 +2728,6 @@ class Night:
             for turn in turns:
                 brain["short_term"].remove(turn)
         self.read += len(turns)
-        with open_brain(path):
-            append_cold(path, today, [("revived", memory) for memory in back])
         return True
 
     def fail(self, path: Path, turns: list[Entry], today: date) -> None:
@@ -3091,12 +3085,9 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
 def turn_of(message: str, said: str, moment: datetime, done: bool) -> Entry:
     """Return a turn as short_term holds it; an answer that is not done is marked."""
     ai = said.strip() + ("" if done or not said.strip() else " …")
-    turn = {"user": message} | ({"ai": ai} if ai else {})
-    return (
-        turn
-        | {"at": moment.isoformat(timespec="seconds")}
-        | ({"cut": True} if ai and not done else {})
-    )
+    turn: Entry = {"user": message} | ({"ai": ai} if ai else {})
+    turn["at"] = moment.isoformat(timespec="seconds")
+    return turn if done or not ai else {**turn, "cut": True}
 
 
 def keep_turns(session: Session) -> None:
@@ -4024,7 +4015,9 @@ def main() -> None:
         if code:
             say(f"brain: The output could not be written ({err.strerror}). Make room for it.")
     except Exception as err:
-        what = printable(f"{type(err).__name__}: {err}")[:200]
+        frames = traceback.extract_tb(err.__traceback__)
+        line = [frame.lineno for frame in frames if frame.filename == __file__][-1]
+        what = f"{type(err).__name__} in line {line}"  # its text may quote a memory
         say(f"brain: An error in brain itself ({what}). Please report it.")
         code = 1
     sys.exit(code)

@@ -304,6 +304,22 @@ def test_without_quiet_it_counts_and_quotes_nothing(run, brain_file):
 # --- Cron ---------------------------------------------------------------------
 
 
+# cron mails what is printed: even a mistake of ours quotes no memory
+def test_a_mistake_in_brain_tells_where_but_not_what(run, brain_file, tmp_path):
+    patch = tmp_path / "patch" / "sitecustomize.py"
+    patch.parent.mkdir()
+    patch.write_text(
+        "import os\ndef fsync(*_):\n    raise RuntimeError('User has a dog')\nos.fsync = fsync\n"
+    )
+    plain(brain_file)
+    before = fingerprint(brain_file)
+    done = run("cleanup", "--quiet", env={"PYTHONPATH": str(patch.parent)}, check=1)
+    assert one_line(done.stderr)
+    assert re.search(r"RuntimeError in line \d+", done.stderr)
+    assert "dog" not in done.stderr
+    assert fingerprint(brain_file) == before
+
+
 # trial G11: no model, no network, whatever OLLAMA_HOST says
 @pytest.mark.parametrize("host", [None, "http://[x"])
 def test_cleanup_needs_no_model(run, ollama, brain_file, host):

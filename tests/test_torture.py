@@ -1,4 +1,4 @@
-"""A short run of each torture; what the long ones found is in the change log."""
+"""A short run of each torture; `python tests/torture.py --help` lists the long ones."""
 
 import subprocess
 import sys

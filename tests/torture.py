@@ -42,7 +42,7 @@ import brain
 
 HERE = Path(__file__).resolve()
 TODAY = date.today()
-HANGS = 60  # seconds after which a process counts as stuck
+HANGS = 300  # seconds after which a process counts as stuck
 PRIVATE = {"brain.json", "brain.json.lock", "brain.json.sleep.lock", "brain.cold.jsonl"}
 TEMPORARY = {"brain.json.tmp", "brain.cold.jsonl.tmp"}
 FOREIGN = re.compile("(BRAIN|OLLAMA|XDG)_.*|.*_PROXY|NO_COLOR|FORCE_COLOR|HOME", re.IGNORECASE)
@@ -219,11 +219,16 @@ class World:
     turns: set = field(default_factory=set)  # messages that were answered
     memories: set = field(default_factory=set)  # texts that stood there
     forgotten: set = field(default_factory=set)
+    names: set = field(default_factory=set)  # that were given
 
     def name(self):
         """Return a name that nobody has."""
-        pairs = [self.random.choice("bdfgklmnprtvz") + self.random.choice("aiou") for _ in range(4)]
-        return "".join(pairs).capitalize()
+        pairs = (self.random.choice("bdfgklmnprtvz") + self.random.choice("aiou") for _ in range(4))
+        name = "".join(pairs).capitalize()
+        if name in self.names:
+            return self.name()
+        self.names.add(name)
+        return name
 
     def memory(self, strength=40, days=1, text=None):
         """Return a new memory, last mentioned so many days ago."""
@@ -300,7 +305,8 @@ class World:
         for file in self.path.parent.iterdir():
             if stat.S_IMODE(file.stat().st_mode) & 0o077:
                 raise Found(f"{file.name} is open to others")
-        if settled and (both := standing & last.keys()):
+        away = {text for text, reason in last.items() if reason != "revived"}
+        if settled and (both := standing & away):
             raise Found(f"in brain.json, and gone by the cold store's last word: {both}")
 
 
@@ -363,9 +369,9 @@ def outcome(world, name, messages, done):
     """Take note of what a run has promised by its output and exit code."""
     world.took(messages, done)
     if name == "remember" and done.code == 0:
-        world.memories.add(done.args[1])
+        world.memories.add(done.args[-1])
     if name == "forget" and done.code == 0:
-        world.forgotten.add(done.args[1])
+        world.forgotten.add(done.args[-2])
 
 
 def prepared(world, name, host):
@@ -889,6 +895,7 @@ def edits(asked, folder):
             max_examples=asked.runs // 2,
             deadline=None,
             database=None,
+            report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         )
         @seed(asked.seed)
