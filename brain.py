@@ -446,6 +446,7 @@ ENDINGS = {
 }
 
 
+@functools.lru_cache(maxsize=1 << 10)  # a new fact is compared with many
 def words(text: str) -> list[str]:
     """Return the content words of a text, in order, folded so that forms meet.
 
@@ -600,6 +601,7 @@ def by_role(parts: list[Part]) -> list[Any]:
     return sorted((part[:4] for part in parts), key=lambda part: part[0])
 
 
+@functools.lru_cache(maxsize=1 << 10)
 def frame(text: str) -> tuple[list[Part], Counter[str]]:
     """Return the words of a fact with their places in it, and its strict small words."""
     raw, spelled, opener, phrase = tokens_of(text), spellings(text), "", 0
@@ -675,7 +677,7 @@ def chosen(which: str, memories: list[Entry]) -> list[Entry]:
 K1, LENGTH, TYPICAL_WORDS = 0.9, 0.2, 8  # BM25 for memories: short, so little length correction
 NEARBY = (0.15, 0.22, 0.3, 0.44, 1, 0.55, 0.38, 0.27, 0.19)  # 4 places before a match to 4 after
 SUBJECT = NAME = 2  # times as much: the memory begins with the word; the message capitalises it
-STRONG, ASKED, RANKED = 60, 40, 200  # memories with neighbours, words looked up, memories returned
+STRONG, ASKED, RANKED = 40, 40, 200  # memories with neighbours, words looked up, memories returned
 HITS, ENOUGH = 10_000, 500  # newest memories with a word; scored before common words add none
 SLOT_MATES = 50  # newest memories of one slot that a new fact is compared with
 
@@ -685,7 +687,7 @@ def build_index(memories: list[Any]) -> Entry:
 
     Every text has a number for good; places tells where in the list it stands now.
     """
-    index: Entry = {"known": [], "rows": [], "places": {}, "slotted": 0}
+    index: Entry = {"known": [], "rows": [], "places": {}, "sizes": []}
     index |= {key: defaultdict(list) for key in ("words", "slots", "days")}
     extend_index(index, memories)
     return index
@@ -898,11 +900,12 @@ def candidates(fact: str, index: Entry) -> list[int]:
     enter_slots(index)
     mine, shared, held = core(words(fact)), Counter[int](), index["words"]
     forms = {word: [like for like in LIKING if word == "like"] or [word] for word in mine}
-    lists = [{n for form in forms[word] for n in held.get(form, ())} for word in mine]
+    lists = [set().union(*(held.get(form, ()) for form in forms[word])) for word in mine]
     for numbers in sorted(lists, key=len)[: max(1, len(mine) - 1)]:
         shared.update(numbers)
-    rows, places = index["rows"], index["places"]
-    found = {n for n in shared if near(mine, core(rows[n][0]))}
+    rows, sizes, places = index["rows"], index["sizes"], index["places"]
+    likely = [n for n, count in shared.items() if count + 1 > 0.6 * min(len(mine), sizes[n])]
+    found = {n for n in likely if near(mine, core(rows[n][0]))}
     for slot in slots_of(words(fact)) | {f"only {word}" for word in mine}:
         found.update(index["slots"].get(slot, ())[-SLOT_MATES:])
     return sorted(places[n] for n in found if n in places)
@@ -910,13 +913,12 @@ def candidates(fact: str, index: Entry) -> list[int]:
 
 def enter_slots(index: Entry) -> None:
     """Enter the slots of the memories that came since; only a new fact looks them up."""
-    for number in range(index["slotted"], len(index["rows"])):
+    for number in range(len(index["sizes"]), len(index["rows"])):
         content = index["rows"][number][0]
-        only = core(content)
-        alone = {f"only {word}" for word in only} if len(only) == 1 else set()
-        for slot in slots_of(content) | alone:
+        alone = [f"only {word}" for word in core(content)]
+        index["sizes"].append(len(alone))
+        for slot in slots_of(content).union(alone if len(alone) == 1 else ()):
             index["slots"][slot].append(number)
-    index["slotted"] = len(index["rows"])
 
 
 # --- Store -------------------------------------------------------------------
