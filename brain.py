@@ -3026,6 +3026,7 @@ def leave(session: Session, gone: int) -> None:
     Not in the system message: that one need not be read again then.
     """
     session.turns[:gone] = [{"sent": session.summary, "ai": ""}] if session.summary else []
+    session.told = None  # the date has left with the first of them
 
 
 def answer(session: Session, sent: str) -> Iterator[str | None]:
@@ -3066,13 +3067,12 @@ def take_turn(session: Session, message: str, show: Callable[[str | None], None]
         asked, session.greeting = session.greeting, ""
         recalled = [f"you have just asked: {asked}"] if asked else []
         recalled += recall(session, message, moment.date())
-        sent = noted(message, moment, session.told, recalled)
+        sent, session.told = noted(message, moment, session.told, recalled), moment.date()
         for piece in answer(session, sent):
             said = said + piece if piece is not None else ""
             session.unsaved[-1] = turn_of(message, said, moment, done)
             show(piece)
         done = bool(session.model and session.model.ending != "length")
-        session.told = moment.date()
     finally:
         with uninterrupted():
             session.unsaved[-1] = turn_of(message, said, moment, done)
@@ -3164,8 +3164,8 @@ def wake(session: Session) -> None:
     session.ready = True
     memories, today = session.brain["long_term"], now.date()
     event = event_near(memories, today)
-    told = os.environ.get("BRAIN_NO_GREET") or session.brain.get("greeted") == str(today)
-    if event and not told:
+    greeted = os.environ.get("BRAIN_NO_GREET") or session.brain.get("greeted") == str(today)
+    if event and not greeted and line_editor():
         own, what = greeting_of(*event, today, memories)
         sent = noted(GREETING.format(own), now, session.told, [])
         line = answered_text(model, fitted(session, model, sent), GREETING_TOKENS).strip('"“”')
@@ -3610,13 +3610,14 @@ def chat(
     if off_record:
         context.exit(code)
     waiting = sum(map(is_turn, session.brain["short_term"]))
-    if session.model:
-        hush(session)
     if waiting and session.alone:
         say(f"{counted(waiting, 'message')} wait for the next sleep.")
     elif waiting and sleep_now and not no_sleep:
         if interactive:
             click.echo("Good night!")
+        if session.model:
+            session.ready = True  # a sleep needs nothing of what is still being read
+            hush(session)
         code = max(code, slept(context, path, session.model, False, False))
     context.exit(code)
 

@@ -303,6 +303,7 @@ class FakeOllama:
         self.replies = []  # what /api/chat says: str, dict, list, Reply, callable(body)
         self.answers = []  # the same for calls with a format
         self.default_reply = "I see."
+        self.reading = Reply("I", done_reason="length")  # to a call that wants no answer
         self.default_answer = None  # None: the smallest instance of the schema
         self.faults = {}  # path -> Reply, as long as it stands here
         self.refuse = False  # accept connections and close them at once
@@ -415,7 +416,7 @@ class FakeOllama:
         schema = body.get("format")
         queue = self.answers if schema else self.replies
         if reads_only(body):
-            return Reply("I", done_reason="length")
+            return self.reading
         with self.lock:
             item = queue.pop(0) if queue else None
         if item is None and schema:

@@ -72,6 +72,20 @@ def test_leaving_does_not_wait_for_the_load(terminal, ollama, brain_file):
     assert session.wait(60) == 0
 
 
+@pytest.mark.parametrize("slept", [False, True])
+def test_leaving_does_not_wait_for_the_reading(terminal, ollama, brain_file, slept):
+    write(brain_file, [{"user": "I live in Rome", "ai": "Nice."}] * slept)
+    ollama.reading = Reply(hang=0)
+    session = terminal("chat")
+    session.expect("> ")
+    assert ollama.wait(lambda: ollama.readings, 30)
+    session.ctrl("d")
+    assert session.wait(60) == 0
+    assert ollama.settle()
+    assert ollama.readings[0].aborted
+    assert bool(ollama.extractions) == slept
+
+
 def test_a_failure_while_waking_up_is_said_at_the_first_message(terminal, ollama, brain_file):
     ollama.faults = {"/api/chat": Reply(status=500, error="the model does not load")}
     session = terminal("chat", "--no-sleep")
@@ -120,6 +134,8 @@ def test_300_turns_in_a_small_window(run, ollama, brain_file):
         assert (request.status, request.dropped) == (200, 0)
         size = request.new_tokens + request.cached_tokens
         assert size + request.body["options"]["num_predict"] <= 4096
+    for request in requests[::10]:  # the date leaves with the first turn, and is told again
+        assert f"{date.today():%Y}" in str(request.body["messages"][1:])
     fresh = [request.new_tokens for request in requests]
     assert sum(tokens > 120 for tokens in fresh) < 20  # where the older half left
 
@@ -175,20 +191,18 @@ def test_the_next_message_stops_a_summary_and_it_is_tried_again(terminal, ollama
     ollama.one_at_a_time = True  # the message would wait for the summary
     ollama.default_reply = storyteller(Reply(hang=0), Reply("The user", hang=1), SUMMARY)
     session = terminal("chat", "--no-sleep")
-    number = tried = 0
-    while tried < 3:
+    number = 0
+    while not finished(ollama):
+        before = len(asides(ollama))
         session.expect("> ", 30)
         session.line(f"Story {number}, please")
         session.expect(re.compile("a tree[.] \r\n"), 30)
         number += 1
         request = conversation(ollama)[-1]
-        if request.new_tokens + request.cached_tokens > 1200:
-            tried += 1
-            assert ollama.wait(lambda n=tried: len(asides(ollama)) >= n, 30)
-    assert ollama.settle(30)
-    ended = [r.aborted for r in asides(ollama)]
-    assert ended[:2] == [True, True]
-    assert len(finished(ollama)) == 1
+        if request.new_tokens + request.cached_tokens > 1200:  # the user reads for a while
+            assert ollama.wait(lambda n=before: len(asides(ollama)) > n, 30)
+    assert [r.aborted for r in asides(ollama)][:2] == [True, True]
+    session.expect("> ", 30)
     assert not any(r.aborted for r in conversation(ollama))
     assert len(turns(brain_file)) == number
 
