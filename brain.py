@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import heapq
 import importlib
 import json
@@ -59,6 +60,9 @@ BYTES_PER_TOKEN = 3.0  # first guess, on the safe side; corrected by every answe
 MESSAGE_TOKENS = 8  # what a chat template puts around each message
 SYSTEM_TOKENS_MAX = 1500  # persona, summary and memories together
 RECALLED_MAX = 6  # memories recalled for one message
+gc.set_threshold(
+    100_000
+)  # a brain is many small objects without cycles: searching them costs a third
 LOCK_SECONDS = 20  # a change takes milliseconds; longer means something hangs
 
 # --- Errors and text ---------------------------------------------------------
@@ -361,6 +365,7 @@ ENDINGS = {
     r"(?<=...)gic$": "gy",
     r"(?<=...[st])ion$": "",
 }
+COMPILED = [(re.compile(ending), rest) for ending, rest in ENDINGS.items()]
 
 
 @functools.lru_cache(maxsize=1 << 10)  # a new fact is compared with many
@@ -408,8 +413,8 @@ def stem(token: str) -> str:
     known = NUMBERS.get(token) or IRREGULAR.get(token)
     if known or not 3 < len(token) < 40 or not token.isalpha():
         return known or re.sub(r"(?<=\d),(?=\d{3}\b)", "", token)
-    for ending, rest in ENDINGS.items():
-        token = re.sub(ending, rest, token)
+    for ending, rest in COMPILED:
+        token = ending.sub(rest, token)
     return token
 
 
@@ -602,10 +607,10 @@ def text_and_day(memory: Any) -> tuple[str, str]:
 
 def enter(index: Entry, text: str, learned: str) -> int:
     """Enter one memory in index, and return its number."""
-    content, number = words(text), len(index["rows"])
-    for word in {*content, *date_words(learned)} if content else ():
-        index["words"][word].append(number)
+    content, number, held = words(text), len(index["rows"]), index["words"]
     day = index["days"][learned] if learned and content else []
+    for word in {*content, *date_words(learned)} if content else ():
+        held[word].append(number)
     weight = (K1 + 1) / (1 + K1 * (1 - LENGTH + LENGTH * len(content) / TYPICAL_WORDS))
     index["rows"].append((content, weight, day, len(day)))
     day.append(number)
