@@ -25,7 +25,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import date, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -1422,6 +1422,9 @@ def answered_text(model: Model, messages: list[Entry], most_tokens: int, **more:
     return "".join(said).rpartition("\0")[2].strip()
 
 
+SINGLE = " (favourite .+|age|status|n .+)$"  # slots whose value can only be replaced
+
+
 def settle(new: str, old: str, model: Model | str) -> str:
     """Return same, different or update: by words where they are clear, else the model says.
 
@@ -1435,9 +1438,14 @@ def settle(new: str, old: str, model: Model | str) -> str:
     examples = ((f"old: {a}\nnew: {b}", f'"{word}"') for a, b, word in COMPARED)
     messages = shots(COMPARISON, examples, f"old: {old}\nnew: {new}")
     answer = answered_text(model, messages, 8, format=VERDICTS).strip('"')
-    single = slots_of(words(new)) & slots_of(words(old)) or ENDING & set(words(new))
-    if answer not in VERDICTS["enum"] or (answer == "update" and not single):
+    one, other = words(new), words(old)
+    slots = slots_of(one) & slots_of(other)
+    if answer not in VERDICTS["enum"] or (answer == "update" and not (slots or ENDING & {*one})):
         return "different"  # nothing of which there is only one, and nothing that ends
+    pairs = [pair for pair in zip_longest(one, other, fillvalue="") if pair[0] != pair[1]]
+    value = len(pairs) == 1 and (pairs[0][0] == one[-1] or one[0].isdigit())
+    if answer == "different" and value and any(re.search(SINGLE, slot) for slot in slots):
+        return "update"  # of a favourite, an age, a count: another value
     return answer
 
 

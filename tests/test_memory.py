@@ -271,3 +271,21 @@ def test_the_index_follows_additions_and_foreign_entries():
     known.append(memory("User likes chess"))
     assert brain.rank("chess", known, index) == [4]
     assert brain.rank("tea", known, index) == [0]
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "found"),
+    [
+        ("User's favourite band is Larks", "User's favourite band is Kite", "update"),
+        ("User has three cats", "User has two cats", "update"),
+        ("User's favourite band is Larks", "User's favourite film is Larks", "different"),
+        ("User lives in France", "User lives in Paris", "different"),
+        ("User loves horror books", "User loves horror films", "different"),
+        ("User met Ana in 2024", "User met Ana in 2019", "different"),
+        ("User ran 5 miles", "User ran 10 miles", "different"),
+        ("User's cat's name is Pip", "User's cat's name is Pep", "different"),
+    ],
+)
+def test_another_value_is_an_update_although_a_weak_model_sees_two_facts(ollama, new, old, found):
+    ollama.default_answer = '"different"'
+    assert brain.settle(new, old, "gemma2:2b") == found
