@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import hashlib
 import heapq
 import importlib
@@ -31,7 +32,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import date, datetime, timedelta
-from itertools import groupby, pairwise, repeat
+from itertools import groupby, pairwise, repeat, zip_longest
 from operator import mul, xor
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ EMBED_SECONDS = 10  # without an answer from it, recall goes on without
 CATCH_UP_SECONDS = 3  # to embed what a chat finds without a vector; sleep takes its time
 COLD_TAIL_LINES = 1000  # of the cold store are entered anew at each start, in 30 ms
 COLD_START_SECONDS = 0.2  # to bring its index up to date before the first message
+gc.set_threshold(100_000)  # a brain is many small objects without cycles: a third is saved
 LOCK_SECONDS = 20  # a change takes milliseconds; longer means something hangs
 
 # --- Errors and text ---------------------------------------------------------
@@ -444,6 +446,7 @@ ENDINGS = {
     r"(?<=...)gic$": "gy",
     r"(?<=...[st])ion$": "",
 }
+COMPILED = [(re.compile(ending), rest) for ending, rest in ENDINGS.items()]
 
 
 @functools.lru_cache(maxsize=1 << 10)  # a new fact is compared with many
@@ -491,8 +494,8 @@ def stem(token: str) -> str:
     known = NUMBERS.get(token) or IRREGULAR.get(token)
     if known or not 3 < len(token) < 40 or not token.isalpha():
         return known or re.sub(r"(?<=\d),(?=\d{3}\b)", "", token)
-    for ending, rest in ENDINGS.items():
-        token = re.sub(ending, rest, token)
+    for ending, rest in COMPILED:
+        token = ending.sub(rest, token)
     return token
 
 
@@ -714,10 +717,10 @@ def text_and_day(memory: Any) -> tuple[str, str]:
 
 def enter(index: Entry, text: str, learned: str) -> int:
     """Enter one memory in index, and return its number."""
-    content, number = words(text), len(index["rows"])
-    for word in {*content, *date_words(learned)} if content else ():
-        index["words"][word].append(number)
+    content, number, held = words(text), len(index["rows"]), index["words"]
     day = index["days"][learned] if learned and content else []
+    for word in {*content, *date_words(learned)} if content else ():
+        held[word].append(number)
     weight = (K1 + 1) / (1 + K1 * (1 - LENGTH + LENGTH * len(content) / TYPICAL_WORDS))
     index["rows"].append((content, weight, day, len(day)))
     day.append(number)
@@ -1997,6 +2000,9 @@ def answered_text(model: Model, messages: list[Entry], most_tokens: int, **more:
     return "".join(said).rpartition("\0")[2].strip()
 
 
+SINGLE = " (favourite .+|age|status|n .+)$"  # slots whose value can only be replaced
+
+
 def settle(new: str, old: str, model: Model | str) -> str:
     """Return same, different or update: by words where they are clear, else the model says.
 
@@ -2010,9 +2016,14 @@ def settle(new: str, old: str, model: Model | str) -> str:
     examples = ((f"old: {a}\nnew: {b}", f'"{word}"') for a, b, word in COMPARED)
     messages = shots(COMPARISON, examples, f"old: {old}\nnew: {new}")
     answer = answered_text(model, messages, 8, format=VERDICTS).strip('"')
-    single = slots_of(words(new)) & slots_of(words(old)) or ENDING & set(words(new))
-    if answer not in VERDICTS["enum"] or (answer == "update" and not single):
+    one, other = words(new), words(old)
+    slots = slots_of(one) & slots_of(other)
+    if answer not in VERDICTS["enum"] or (answer == "update" and not (slots or ENDING & {*one})):
         return "different"  # nothing of which there is only one, and nothing that ends
+    pairs = [pair for pair in zip_longest(one, other, fillvalue="") if pair[0] != pair[1]]
+    value = len(pairs) == 1 and (pairs[0][0] == one[-1] or one[0].isdigit())
+    if answer == "different" and value and any(re.search(SINGLE, slot) for slot in slots):
+        return "update"  # of a favourite, an age, a count: another value
     return answer
 
 

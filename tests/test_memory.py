@@ -123,6 +123,8 @@ def test_age_in_words(day, words):
         ("hopping", "hopped"),
         ("Straße", "strasse"),
         ("don't", "not"),
+        ("May 3rd, 2026", "2026-05-03"),
+        ("am 3. März 2026", "2026-03-03"),
     ],
 )
 def test_words_that_meet(one, other):
@@ -142,6 +144,7 @@ def test_words_that_meet(one, other):
         ("เต่า", "ทุเรียน"),
         ("🐢", "🌵"),
         ("2026-05-11", "2026-05-12"),
+        ("$", "€"),
     ],
 )
 def test_words_that_stay_apart(one, other):
@@ -170,6 +173,13 @@ def test_a_fact_is_never_lost_as_the_same(case):
     if case["label"] != "same":
         assert brain.verdict(case["new"], case["old"]) != "same"
         assert brain.verdict(case["old"], case["new"]) != "same"
+
+
+def test_facts_that_differ_are_never_the_same():
+    lines = (CASES / "apart.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("|") for line in lines]
+    wrong = [pair for pair in pairs if "same" in (brain.verdict(*pair), brain.verdict(*pair[::-1]))]
+    assert len(pairs) > 400 and not wrong
 
 
 @pytest.mark.parametrize("text", ["", "!!!", "the", "User"])
@@ -226,9 +236,56 @@ def test_strength_breaks_ties():
     assert brain.rank("tea", known) == [1, 0]
 
 
+@pytest.mark.parametrize(
+    "question",
+    ["What did I do on 7 May 2023?", "Was I away in May?", "What happened in mayo 2023?"],
+)
+def test_a_question_may_name_the_day_or_the_month(question):
+    known = [
+        memory("User paints", learned="2023-06-07"),
+        memory("User sings", learned="2023-05-07"),
+    ]
+    assert brain.rank(question, known)[:1] == [1]
+
+
+def test_an_abbreviation_is_no_small_word():
+    assert ranked("Do I work in IT?", "User likes it", "User works in IT")[0] == "User works in IT"
+
+
+def test_the_index_follows_what_others_change():
+    known = [memory(f"User likes {thing}") for thing in ("tea", "chess", "jazz", "tea")]
+    index = brain.build_index(known)
+    changed = [known[3], memory("User likes rowing"), *map(dict, known[1:3])]
+    assert brain.rank("tea", changed, index) == [0]
+    assert brain.rank("rowing", changed, index) == [1]
+    assert brain.rank("jazz or chess", changed, index) in ([2, 3], [3, 2])
+    assert brain.candidates("User likes jazz", brain.build_index(changed)) == brain.candidates(
+        "User likes jazz", index
+    )
+    assert brain.rank("tea", [], index) == []
+
+
 def test_the_index_follows_additions_and_foreign_entries():
     known = [memory("User likes tea"), 7, {"memory": None}, None]
     index = brain.build_index(known)
     known.append(memory("User likes chess"))
     assert brain.rank("chess", known, index) == [4]
     assert brain.rank("tea", known, index) == [0]
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "found"),
+    [
+        ("User's favourite band is Larks", "User's favourite band is Kite", "update"),
+        ("User has three cats", "User has two cats", "update"),
+        ("User's favourite band is Larks", "User's favourite film is Larks", "different"),
+        ("User lives in France", "User lives in Paris", "different"),
+        ("User loves horror books", "User loves horror films", "different"),
+        ("User met Ana in 2024", "User met Ana in 2019", "different"),
+        ("User ran 5 miles", "User ran 10 miles", "different"),
+        ("User's cat's name is Pip", "User's cat's name is Pep", "different"),
+    ],
+)
+def test_another_value_is_an_update_although_a_weak_model_sees_two_facts(ollama, new, old, found):
+    ollama.default_answer = '"different"'
+    assert brain.settle(new, old, "gemma2:2b") == found
