@@ -3216,8 +3216,10 @@ def sum_up(session: Session) -> None:
     the summary goes in when the turns leave, as what follows is read again in any case.
     """
     asked = dialogue(session.system, session.turns, SUMMARY)
-    if text := answered_text(prepare(session), asked, SUMMARY_TOKENS):
-        session.summary = f"({EARLIER} {printable(text)})"
+    text = answered_text(prepare(session), asked, SUMMARY_TOKENS)
+    parts = re.split(r"(?<=[.!?])\s+|(?<=[。！？])", printable(text))
+    if whole := dict.fromkeys(part for part in parts if re.search("[.!?。！？]$", part)):
+        session.summary = f"({EARLIER} {' '.join(whole)})"  # small models go round in circles
 
 
 # The terminal around it

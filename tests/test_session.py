@@ -159,7 +159,7 @@ def storyteller(*sums):
 
 def test_what_leaves_stays_as_a_summary(terminal, ollama, brain_file):
     ollama.models = {"gemma2:2b": Model(window=2048)}
-    ollama.default_reply = storyteller(SUMMARY)
+    ollama.default_reply = storyteller(f"{SUMMARY} {SUMMARY} The user as")  # in circles, and cut
     session = terminal("chat", "--no-sleep")
     cuts = 0
     for number in range(24):
@@ -177,6 +177,7 @@ def test_what_leaves_stays_as_a_summary(terminal, ollama, brain_file):
     assert not any(r.aborted for r in requests)
     holding = [n for n, r in enumerate(requests) if SUMMARY in r.body["messages"][1]["content"]]
     assert holding == list(range(holding[0], 24))  # from the first cut on, to the end
+    assert f"conversation: {SUMMARY})" in requests[-1].body["messages"][1]["content"]
     for one, other in pairwise(requests):
         assert one.body["messages"][0] == other.body["messages"][0]
         same = one.body["messages"] == other.body["messages"][: len(one.body["messages"])]
