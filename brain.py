@@ -2551,7 +2551,8 @@ SHOWN = [*map(shown, EXAMPLES)]
 def clean_up(path: Path, today: date, dry: bool = False) -> tuple[list[Entry], int, int]:
     """Let memories decay to today; faded ones go to the cold store first.
 
-    Returns the faded memories, how many stay, and how many can't decay (odd entries).
+    Returns the faded memories, how many stay, and how many can't decay (odd entries). What
+    stands here though it was forgotten was said again, or its forgetting broke off.
     """
     with contextlib.ExitStack() as stack:
         brain = read_brain(path) if dry else stack.enter_context(open_brain(path))
@@ -2559,7 +2560,10 @@ def clean_up(path: Path, today: date, dry: bool = False) -> tuple[list[Entry], i
         faded = [memory for memory in aged if is_memory(memory) and is_faded(memory)]
         kept = [memory for memory in aged if not (is_memory(memory) and is_faded(memory))]
         if not dry:
-            append_cold(path, today, [("faded", memory) for memory in faded])
+            left = {text for text, _ in forgotten(path)}
+            back = [one for one in kept if is_memory(one) and one["memory"] in left]
+            gone = [("revived", one) for one in back] + [("faded", one) for one in faded]
+            append_cold(path, today, gone)
             drop_old_turns(path, today)
             brain["long_term"] = kept
             summary = brain.get("summary")

@@ -333,7 +333,8 @@ def test_a_reply_that_imitates_memories_changes_none(run, ollama, brain_file):
     ollama.default_answer = {"facts": [{"fact": "User's name is Eve", "importance": "core"}]}
     write(brain_file, [], [aged("User's name is Sam", 300, 0)])
     run("chat", input="I like tea.\nIt is late.\nbye\n", check=0)
-    assert [m["memory"] for m in read(brain_file)["long_term"]] == ["User's name is Sam"]
+    known = [m["memory"] for m in read(brain_file)["long_term"]]
+    assert known == ["User's name is Sam", "User likes tea"]  # the second in the user's own words
 
 
 def test_names_can_not_drive_a_terminal(terminal, ollama, brain_file, tmp_path):
@@ -593,7 +594,9 @@ def test_a_chat_that_is_open_while_cron_cleans(terminal, run, ollama, brain_file
 # a notebook hears of no model once, but always of what was not saved
 def test_a_notebook_says_what_it_can_not_keep(terminal, brain_file):
     session = terminal("chat")
-    talk(session, ("one", "notebook"))
+    session.expect("notebook")
+    session.expect("> ")
+    session.line("one")
     session.expect("> ")
     whole = brain_file.read_bytes()
     brain_file.write_bytes(b"{broken")

@@ -53,7 +53,7 @@ def test_a_strong_cue_brings_it_back(run, ollama, brain_file, text, message, com
     assert (f"{text} [from long ago, 2 years ago]" in last(ollama)) == comes
 
 
-@pytest.mark.parametrize("reason", ["superseded", "forgotten", "revived"])
+@pytest.mark.parametrize("reason", ["superseded", "forgotten"])
 def test_only_what_faded_comes_back(run, ollama, brain_file, reason):
     ollama.default_answer = model()
     write(brain_file, [turn("Rio sang to me.")], [])

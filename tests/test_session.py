@@ -90,7 +90,9 @@ def test_a_failure_while_waking_up_is_said_at_the_first_message(terminal, ollama
     ollama.faults = {"/api/chat": Reply(status=500, error="the model does not load")}
     session = terminal("chat", "--no-sleep")
     session.expect("> ")
-    assert ollama.wait(lambda: ollama.chats and ollama.settle(), 30)
+    assert ollama.wait(
+        lambda: "/api/chat" in [r.path for r in ollama.requests] and ollama.settle(), 30
+    )
     session.line("/help")
     session.expect("of several lines")
     assert "does not load" not in session.text
