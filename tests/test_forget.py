@@ -211,6 +211,20 @@ def test_a_faded_memory_can_be_erased(run, brain_file):
 
 
 # a sleep that finds better words takes nothing out of the talk
+def test_a_forgetting_that_broke_off_is_taken_back(run, brain_file):
+    write(brain_file, long_term=DOGS)
+    before = brain_file.read_bytes()
+    run("forget", DOG, "--yes", check=0)
+    brain_file.write_bytes(before)  # as where the process was killed before it saved
+    run("cleanup", check=0)
+    run("cleanup", check=0)
+    assert texts(brain_file) == [one["memory"] for one in DOGS]
+    assert [(one["reason"], one["entry"]["memory"]) for one in cold(brain_file)] == [
+        ("forgotten", DOG),
+        ("revived", DOG),
+    ]
+
+
 def test_a_better_wording_is_not_forgotten(run, start, ollama, brain_file):
     write(brain_file, [turn("I love hiking in the mountains")], [aged("User likes hiking")])
     ollama.default_answer = model(hiking="User loves hiking in the mountains")
