@@ -260,6 +260,9 @@ def greeted(terminal, ollama, text="", expected="", env=GREET):
     if expected:
         session.expect(expected, 30)
     assert ollama.wait(lambda: ollama.readings and ollama.settle(), 30)
+    if text:  # the greeting is there, and has the time to be shown
+        assert ollama.wait(lambda: asides(ollama) and ollama.settle(), 30)
+        ollama.wait(lambda: False, 0.5)
     session.line("" if text else "hello")
     session.expect("I see.", 30)
     session.expect("> ")
