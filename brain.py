@@ -376,7 +376,7 @@ TOKEN = re.compile(
     rf"|[{UNSPACED}]+|[{EMOJI}$€£¥₹%<>=~±←-⋿]|'s?(?![a-z])|[,;:()]"
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
-ARTICLE = "|".join(rf"(?<=\b{word} ..)" for word in ("a", "an", "the", "my", "her", "his"))
+LONE_LETTER = re.compile(r"((?:^|\b(?:an?|the|my|her|his) )[etux]) (?=[a-z]{3})")  # e bike, T shirt
 MONTH_WORDS = grouped("""
     01 january januar janvier enero janeiro gennaio,02 february februar fevrier febrero fevereiro febbraio,03 march marz mars marzo marco,04
     april avril abril aprile,05 may mai mayo maio maggio,06 june juni juin junio junho giugno,07 july juli juillet julio julho luglio,08 august aout agosto,09
@@ -395,13 +395,13 @@ def iso_date(match: re.Match[str]) -> str:
 REWORDED: list[tuple[str, str, Any]] = [
     ("'", r"(?<=[a-z])'(?:re|ve|ll|d|m)\b", ""),
     ("n't", "n't", " not"),
-    ("ed ", r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) (?:called|named) ", r"user 's \1 is "),
-    ("ed ", r"\buser (?:is|'s name is) called ", "user 's name is "),
-    ("ed ", r"\bis (?:called|named) ", "is "),
+    ("named ", r"\bnamed ", "called "),
+    ("called ", r"\buser ha(?:s|ve) an? ((?:\w+ )?\w+) called ", r"user 's \1 is "),
+    ("called ", r"\buser (?:is|'s name is) called ", "user 's name is "),
+    ("called ", r"\bis called ", "is "),
     ("-", r"\b([a-z])-(?=[a-z]{3})", r"\1"),
     (" 19", DATE, iso_date),
     (" 20", DATE, iso_date),
-    (" ", rf"\b([etux]) (?=[a-z]{{3}})(?:{ARTICLE}|(?<=^..))", r"\1"),
 ]
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
 USER_UNSPACED = re.compile("(?:用户|用戶|我)的?|ユーザー[はがの]?|ผู้ใช้")
@@ -449,7 +449,7 @@ ENDINGS = {
 COMPILED = [(re.compile(ending), rest) for ending, rest in ENDINGS.items()]
 
 
-@functools.lru_cache(maxsize=1 << 10)  # a new fact is compared with many
+@functools.lru_cache(maxsize=1 << 17)  # verdict asks again for what the index has read
 def words(text: str) -> list[str]:
     """Return the content words of a text, in order, folded so that forms meet.
 
@@ -473,10 +473,12 @@ def tokens_of(text: str) -> list[str]:
     for sign, way, instead in REWORDED:
         if sign in text:
             text = re.sub(way, instead, text)
+    if not {"e", "t", "u", "x"}.isdisjoint(found := TOKEN.findall(text)):
+        found = TOKEN.findall(LONE_LETTER.sub(r"\1", text))
     if text.isascii():
-        return TOKEN.findall(text)
+        return found
     tokens: list[str] = []
-    for token in TOKEN.findall(text):
+    for token in found:
         run = len(token) > 2 and token[0] > "\u0e00" and UNSPACED_RUN.match(token)
         tokens += map("".join, pairwise(token)) if run else [token]
     return tokens
@@ -492,7 +494,7 @@ def stem(token: str) -> str:
     if token in USER or token in SMALL:
         return ""
     known = NUMBERS.get(token) or IRREGULAR.get(token)
-    if known or not 3 < len(token) < 40 or not token.isalpha():
+    if known or not 3 < len(token) < 40 or not token.isalpha() or token[-1] not in "cdegns":
         return known or re.sub(r"(?<=\d),(?=\d{3}\b)", "", token)
     for ending, rest in COMPILED:
         token = ending.sub(rest, token)
@@ -690,7 +692,7 @@ def build_index(memories: list[Any]) -> Entry:
 
     Every text has a number for good; places tells where in the list it stands now.
     """
-    index: Entry = {"known": [], "rows": [], "places": {}, "sizes": []}
+    index: Entry = {"known": [], "rows": [], "places": {}, "slotted": 0}
     index |= {key: defaultdict(list) for key in ("words", "slots", "days")}
     extend_index(index, memories)
     return index
@@ -897,17 +899,18 @@ def subject_name(text: str) -> str:
 def candidates(fact: str, index: Entry) -> list[int]:
     """Return the memories that verdict could call same or unsure for a new fact.
 
-    Near facts share two words, unless one has no more than one (slot "only"): so the
-    most common word of several need not be looked up.
+    Near facts share two words, unless one has no more than one (slot "only").
     """
     enter_slots(index)
-    mine, shared, held = core(words(fact)), Counter[int](), index["words"]
-    forms = {word: [like for like in LIKING if word == "like"] or [word] for word in mine}
-    lists = [set().union(*(held.get(form, ()) for form in forms[word])) for word in mine]
-    for numbers in sorted(lists, key=len)[: max(1, len(mine) - 1)]:
-        shared.update(numbers)
-    rows, sizes, places = index["rows"], index["sizes"], index["places"]
-    likely = [n for n, count in shared.items() if count + 1 > 0.6 * min(len(mine), sizes[n])]
+    mine, held, rows, places = core(words(fact)), index["words"], index["rows"], index["places"]
+    likes = [n for form in LIKING for n in held.get(form, ())] if "like" in mine else []
+    lists = [likes if word == "like" else held.get(word, []) for word in mine]
+    *rare, common = sorted([[], *lists], key=len)
+    once, twice = set[int](), set[int]()
+    for numbers in rare:
+        twice |= once.intersection(numbers)
+        once.update(numbers)
+    likely = twice | once.intersection(common) if len(mine) > 1 else common
     found = {n for n in likely if near(mine, core(rows[n][0]))}
     for slot in slots_of(words(fact)) | {f"only {word}" for word in mine}:
         found.update(index["slots"].get(slot, ())[-SLOT_MATES:])
@@ -916,12 +919,11 @@ def candidates(fact: str, index: Entry) -> list[int]:
 
 def enter_slots(index: Entry) -> None:
     """Enter the slots of the memories that came since; only a new fact looks them up."""
-    for number in range(len(index["sizes"]), len(index["rows"])):
-        content = index["rows"][number][0]
-        alone = [f"only {word}" for word in core(content)]
-        index["sizes"].append(len(alone))
-        for slot in slots_of(content).union(alone if len(alone) == 1 else ()):
+    for number, (content, *_) in enumerate(index["rows"][index["slotted"] :], index["slotted"]):
+        only = [f"only {word}" for word in core(content)]
+        for slot in slots_of(content).union(only if len(only) == 1 else ()):
             index["slots"][slot].append(number)
+    index["slotted"] = len(index["rows"])
 
 
 # --- Store -------------------------------------------------------------------

@@ -253,7 +253,7 @@ def bench_chat(sizes: list[int], folder: Path) -> Iterator[Row]:
             asked = [one for one in server.requests if (one.body or {}).get("messages")]
             waits[path] = min(waits[path], asked[-1].at - began)
     wait, empty = waits.values()
-    name = f"chat, {sizes[-2]:,} living, {gone:,} cold"
+    name = f"chat, {sizes[-2]:,} and {gone:,} cold, first today"
     yield name, wait, "s", empty, "empty brain", "0.5 s more"
     large, small = peaks.values()
     yield "its peak memory", large, "MB", small, "empty brain", ""
