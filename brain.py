@@ -3408,10 +3408,9 @@ def answered(session: Session, message: str, interactive: bool, failed: int) -> 
 def jot(session: Session, message: str = "") -> None:
     """Go on without a model, said once, and answer message from memory alone."""
     if not session.alone:
-        kept = (
-            "nothing is kept" if session.off_record else "what you type is kept for the next sleep"
-        )
-        say(f"Going on as a notebook: {kept}.")
+        kept = "nothing" if session.off_record else "what you type"
+        until = "" if session.off_record else " for the next sleep"
+        say(f"Going on as a notebook: {kept} is kept{until}.")
     session.alone = True
     for text in recall(session, message, date.today()) if message else []:
         say(f"- from memory: {text}")
@@ -3510,7 +3509,7 @@ SETTINGS = (
     ("embed-model", "BRAIN_EMBED_MODEL", "NAME", "A model for recall by meaning."),
     ("host", "OLLAMA_HOST", "ADDRESS", "Where Ollama listens."),
 )
-COMPLETED: dict[str, dict[str, Any]] = {
+COMPLETED: dict[str, Any] = {
     "brain": {"type": click.Path(readable=False)},
     "model": {"shell_complete": installed_models},
 }
@@ -3559,9 +3558,15 @@ def existing_brain(context: click.Context) -> Path | None:
     return None
 
 
-def host_of(context: click.Context) -> str:
-    """Return the address of Ollama."""
-    return ollama_address(context.meta.get("brain.host", ""))
+def session_of(context: click.Context) -> Session:
+    """Return the running session, or a new one as the options have it."""
+    meta = context.meta
+    running: Session | None = meta.get("brain.session")
+    if running:
+        return running
+    host = ollama_address(meta.get("brain.host", ""))
+    named, embedder = meta.get("brain.model"), meta.get("brain.embed_model")
+    return Session(brain_path(context), host, named, embedder)
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -3603,11 +3608,10 @@ def chat(
       git diff | brain chat "What did I change?"
       brain chat --off-record       nothing is written: no message, no sleep
     """
-    path, host = brain_path(context), host_of(context)
+    path = brain_path(context)
     if path.exists() and not off_record:
         clean_up(path, date.today())
-    embedder = context.meta.get("brain.embed_model")
-    session = Session(path, host, context.meta.get("brain.model"), embedder)
+    session = session_of(context)
     session.off_record = off_record
     stop_on_signals()
     interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
@@ -3617,7 +3621,7 @@ def chat(
         make_ready(session, interactive)
         if message:
             show_turn(session, one_message(" ".join(message)))
-            return None if off_record else refresh(path, host, None)
+            return None if off_record else refresh(path, session.host, None)
         if interactive:
             say("Ctrl-D or bye to leave, /help for more.", dim=True)
             if not session.alone:
@@ -3626,33 +3630,37 @@ def chat(
     finally:
         if session.unsaved:
             keep_turns(session)
-    if off_record:
-        context.exit(code)
+    if not off_record:
+        code = max(code, good_night(context, session, sleep_now and not no_sleep, interactive))
+    context.exit(code)
+
+
+def good_night(context: click.Context, session: Session, sleep_now: bool, interactive: bool) -> int:
+    """Sleep on a session that is over, where that is wanted; return the exit code."""
     waiting = sum(map(is_turn, session.brain["short_term"]))
     if waiting and session.alone:
         say(f"{counted(waiting, 'message')} wait for the next sleep.")
-    elif waiting and sleep_now and not no_sleep:
+    elif waiting and sleep_now:
         if interactive:
             click.echo("Good night!")
         if session.model:
             session.ready = True  # a sleep needs nothing of what is still being read
             hush(session)
-        code = max(code, slept(context, path, session.model, False, False))
-    context.exit(code)
+        return slept(context, session, False, False)
+    return 0
 
 
 def obey(context: click.Context, session: Session, line: str) -> None:
     """Do what a line of a session that begins with a slash says: a command, as in a shell."""
     name, _, rest = line[1:].partition(" ")
     settings_before = context.meta.copy()
-    context.meta["brain.loaded"] = session.model
+    context.meta["brain.session"] = session
     try:
         if name == "why":
             why(session)
         elif name in IN_A_SESSION:
-            command = cli.commands[name]
-            with command.make_context(name, rest.split(), parent=context.parent) as inner:
-                command.invoke(inner)
+            command, parent = cli.commands[name], context.parent
+            command.main(rest.split(), name, standalone_mode=False, parent=parent)
         else:
             import difflib
 
@@ -3661,8 +3669,6 @@ def obey(context: click.Context, session: Session, line: str) -> None:
             say(f"There is no command /{name}{meant} /help lists them.")
     except click.ClickException as err:
         say(err.format_message(), fg="red")
-    except click.exceptions.Exit:
-        pass
     except click.Abort:
         say("")
     finally:  # the yes to one command is no yes to the next
@@ -3701,34 +3707,30 @@ def sleep(context: click.Context, verbose: bool, quiet: bool) -> None:
     path = existing_brain(context)
     stop_on_signals()
     if path and any(map(is_turn, read_brain(path)["short_term"])):
-        loaded = context.meta.get("brain.loaded")
-        if not loaded:
-            make_ready(Session(path, host_of(context), context.meta.get("brain.model")), False)
-        context.exit(slept(context, path, loaded, quiet, verbose))
+        session = session_of(context)
+        if not session.model:
+            make_ready(session, False)
+        context.exit(slept(context, session, quiet, verbose))
     elif path:
-        refresh(path, host_of(context), context.meta.get("brain.embed_model"))
+        refresh(path, session_of(context).host, context.meta.get("brain.embed_model"))
         if not quiet:
             say("Nothing to sleep on: no new messages.")
 
 
-def slept(
-    context: click.Context, path: Path, model: Model | None, quiet: bool, verbose: bool
-) -> int:
-    """Sleep on the brain at path and report; return the exit code."""
+def slept(context: click.Context, session: Session, quiet: bool, verbose: bool) -> int:
+    """Sleep on the session's brain and report; return the exit code."""
+    path = session.path
     with lock(beside(path, ".sleep.lock"), 0) as held:
         if not held:
             say("Another sleep is at work on this brain already.")
             return 0
         night = Night(sum(map(is_turn, read_brain(path)["short_term"])))
         try:
-            if not model:
-                host = host_of(context)
-                model = Model(host, choose_model(host, context.meta.get("brain.model")))
-                with sign_of_life(f"{model.name} is waking up"):
-                    load(model)
+            with sign_of_life("The model is waking up"):
+                model = prepare(session)
             with progress("Sleeping", night.messages, quiet) as bar:
                 sleep_on(path, model, date.today(), bar.update, night)
-            refresh(path, model.host, context.meta.get("brain.embed_model"))
+            refresh(path, session.host, context.meta.get("brain.embed_model"))
         except OllamaError as err:
             night.failure = err
         except KeyboardInterrupt:
@@ -3861,13 +3863,9 @@ def completed_memory(context: click.Context, option: click.Parameter, begun: str
     with contextlib.suppress(BrainError):
         known = memories_in(read_brain(brain_path(context)), date.today())
     texts = {code_of(one): masked(one["memory"]) for one in known}
-    found = texts if option.name == "which" else {}
-    if begun:
-        found = found | {
-            word: "" for text in texts.values() for word in re.findall(r"\w{3,}", text)
-        }
-    low = begun.casefold()
-    fit = [word for word in found if word.casefold().startswith(low)]
+    spoken_of = re.findall(r"\w{3,}", " ".join(texts.values())) if begun else []
+    found = (texts if option.name == "which" else {}) | dict.fromkeys(spoken_of, "")
+    fit = [word for word in found if word.casefold().startswith(begun.casefold())]
     return [CompletionItem(word, help=found[word]) for word in fit]
 
 
@@ -3938,11 +3936,6 @@ def remember(context: click.Context, fact: tuple[str, ...], keep: bool) -> None:
         say(f"This looks like a secret, and brain.json is no place for one: {undo}.", fg="red")
 
 
-def may_ask() -> bool:
-    """Return whether somebody is there to answer a question."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
 @cli.command()
 @click.argument("which", nargs=-1, required=True, shell_complete=completed_memory)
 @click.option("--erase", is_flag=True, help="Leave no trace: also the messages about it.")
@@ -3971,8 +3964,7 @@ def forget(context: click.Context, which: tuple[str, ...], erase: bool) -> None:
     memory = picked(found, bool(context.meta.get("brain.yes")), erase)
     if not memory:
         return say("Nothing was forgotten.")
-    moment = datetime.now().astimezone()
-    turns = forget_memory(path, memory, erase, moment)
+    turns = forget_memory(path, memory, erase, datetime.now().astimezone())
     say(f"Erased, and {counted(turns, 'message')} about it." if erase else "Forgotten.")
     return None
 
@@ -3980,7 +3972,8 @@ def forget(context: click.Context, which: tuple[str, ...], erase: bool) -> None:
 def picked(found: list[Entry], yes: bool, erase: bool) -> Entry | None:
     """Return the one of the memories found that the user means, None for none of them."""
     several = len({memory["memory"] for memory in found}) > 1
-    if (several and yes) or not (yes or may_ask()):
+    somebody = sys.stdin.isatty() and sys.stderr.isatty()
+    if (several and yes) or not (yes or somebody):
         raise BrainError("Nothing was forgotten.", "Name one memory, by its code, and add --yes.")
     if several:
         which: dict[str, Any] = {"default": "", "show_default": False, "err": True}
@@ -4032,10 +4025,9 @@ def main() -> None:
     except Stopped as err:
         code = 128 + err.args[0]
     except OSError as err:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens
-        code = int(not isinstance(err, BrokenPipeError))
-        if code:
-            say(f"brain: The output could not be written ({err.strerror}). Make room for it.")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still held has no place
+        say(f"brain: The output could not be written ({err.strerror}). Make room for it.")
+        code = 1  # click has ended the process where nobody listens any more
     except Exception as err:
         frames = traceback.extract_tb(err.__traceback__)
         line = [frame.lineno for frame in frames if frame.filename == __file__][-1]
