@@ -370,13 +370,13 @@ def grouped(text: str) -> dict[str, str]:
 UNSPACED = r"\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3041-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 SIGNS = r"\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0980-\u0dff"
 EMOJI = r"\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f3fa\U0001f400-\U0001faff"
-TOKEN = re.compile(
+TOKEN = (  # compiled when it is first used: that takes longer than most commands
     r"[a-z][a-z0-9]++(?![^\W_])|[a-z](?:\+\+?|#|'(?=[^\W\d_]{2})|-(?=[\s.,;]|\Z))"  # C++, C#, A+, A-, l'
     rf"|\d{{4}}-\d\d(?:-\d\d)?|(?:(?<=\s)-)?\d+(?:[.,:]\d+)*[a-z]*|[^\W\d_{UNSPACED}](?:[{SIGNS}]|[^\W_{UNSPACED}])*"
     rf"|[{UNSPACED}]+|[{EMOJI}$€£¥₹%<>=~±←-⋿]|'s?(?![a-z])|[,;:()]"
 )
 LETTERS = str.maketrans("øłđðı’ʼ", "olddi''") | {339: "oe", 230: "ae", 254: "th"}  # œ æ þ
-LONE_LETTER = re.compile(r"((?:^|\b(?:an?|the|my|her|his) )[etux]) (?=[a-z]{3})")  # e bike, T shirt
+LONE_LETTER = r"((?:^|\b(?:an?|the|my|her|his) )[etux]) (?=[a-z]{3})"  # e bike, T shirt
 MONTH_WORDS = grouped("""
     01 january januar janvier enero janeiro gennaio,02 february februar fevrier febrero fevereiro febbraio,03 march marz mars marzo marco,04
     april avril abril aprile,05 may mai mayo maio maggio,06 june juni juin junio junho giugno,07 july juli juillet julio julho luglio,08 august aout agosto,09
@@ -403,7 +403,7 @@ REWORDED: list[tuple[str, str, Any]] = [
     (" 19", DATE, iso_date),
     (" 20", DATE, iso_date),
 ]
-UNSPACED_RUN = re.compile(f"[{UNSPACED}]")
+UNSPACED_SIGN = f"[{UNSPACED}]"
 USER_UNSPACED = re.compile("(?:用户|用戶|我)的?|ユーザー[はがの]?|ผู้ใช้")
 NUMBERS = grouped("""1 one,2 two zwei deux dos due dois duas,3 three drei trois tres tre,4 four vier quatre cuatro quattro quatro,5 five funf cinq cinco
     cinque,6 six sechs seis sei,7 seven sieben siete sette sete,8 eight acht huit ocho otto oito,9 nine neun neuf nueve nove,10 ten zehn dix diez dieci dez,11
@@ -473,13 +473,13 @@ def tokens_of(text: str) -> list[str]:
     for sign, way, instead in REWORDED:
         if sign in text:
             text = re.sub(way, instead, text)
-    if not {"e", "t", "u", "x"}.isdisjoint(found := TOKEN.findall(text)):
-        found = TOKEN.findall(LONE_LETTER.sub(r"\1", text))
+    if not {"e", "t", "u", "x"}.isdisjoint(found := re.findall(TOKEN, text)):
+        found = re.findall(TOKEN, re.sub(LONE_LETTER, r"\1", text))
     if text.isascii():
         return found
     tokens: list[str] = []
     for token in found:
-        run = len(token) > 2 and token[0] > "\u0e00" and UNSPACED_RUN.match(token)
+        run = len(token) > 2 and token[0] > "\u0e00" and re.match(UNSPACED_SIGN, token)
         tokens += map("".join, pairwise(token)) if run else [token]
     return tokens
 
