@@ -1429,9 +1429,11 @@ def ask(host: str, path: str, body: Entry | None = None) -> Generator[Entry, Non
 
     held, blank = bytearray(), 0
     try:
-        with contextlib.closing(reach(host, path, body)) as response:
+        with contextlib.ExitStack() as stack:  # what garbage collection closes, swallows signals
+            response = stack.enter_context(contextlib.closing(reach(host, path, body)))
+            pieces = stack.enter_context(contextlib.closing(response.iter_content(65_536)))
             good = response.status_code == 200
-            for piece in response.iter_content(65_536):  # at most; less as it comes
+            for piece in pieces:  # 65,536 bytes at most; less as it comes
                 held += piece
                 if good and b"\n" in piece:
                     *lines, held = held.split(b"\n")
@@ -1526,8 +1528,9 @@ def error_text(data: bytearray) -> tuple[str, Entry]:
 
 def whole(host: str, path: str, body: Entry | None = None) -> Entry:
     """Return a one-object answer."""
-    for answer in ask(host, path, body):
-        return answer
+    with contextlib.closing(ask(host, path, body)) as answers:
+        for answer in answers:
+            return answer
     raise refusal(host, 200, bytearray(), body)
 
 
@@ -3996,16 +3999,16 @@ def why(session: Session) -> None:
 
 def stop_on_signals() -> None:
     """Turn HUP and TERM into Stopped, so that what was said is saved before the end."""
-
-    numbers = [getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name)]
+    times = 0
 
     def stop(number: int, frame: object) -> None:
-        for other in numbers:  # a closed terminal sends more than one
-            signal.signal(other, lambda *_: None)
-        raise Stopped(number)
+        nonlocal times
+        times += 1  # no call here: Python can't, where two signals come at once
+        if times == 1 or times > 3:  # a closed terminal sends two or three
+            raise Stopped(number)
 
-    for number in numbers:
-        signal.signal(number, stop)
+    for name in {"SIGHUP", "SIGTERM"} & set(dir(signal)):
+        signal.signal(getattr(signal, name), stop)
 
 
 def main() -> None:

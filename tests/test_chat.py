@@ -623,7 +623,8 @@ def test_signals_save_what_the_file_did_not_take(terminal, ollama, brain_file, n
     brain_file.write_bytes(whole)
     for number in numbers:
         session.kill(number)
-    assert session.wait() in [128 + number for number in numbers]
+    code = session.wait()
+    assert code in [128 + number for number in numbers], session.text
     assert [said for said, _ in turns(brain_file)] == ["one", "two"]
 
 
