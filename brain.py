@@ -60,9 +60,7 @@ BYTES_PER_TOKEN = 3.0  # first guess, on the safe side; corrected by every answe
 MESSAGE_TOKENS = 8  # what a chat template puts around each message
 SYSTEM_TOKENS_MAX = 1500  # persona, summary and memories together
 RECALLED_MAX = 6  # memories recalled for one message
-gc.set_threshold(
-    100_000
-)  # a brain is many small objects without cycles: searching them costs a third
+gc.set_threshold(100_000)  # a brain is many small objects without cycles, and slow to search
 LOCK_SECONDS = 20  # a change takes milliseconds; longer means something hangs
 
 # --- Errors and text ---------------------------------------------------------
@@ -655,7 +653,7 @@ def asked_words(message: str, index: Entry) -> list[tuple[float, str, list[int]]
     names = {word for raw in capitals for word in words(raw)}
     joined = {stem(one + two) for one, two in pairwise(content)}
     asked = []
-    months = {f"month {MONTHS[word]}" for word in content if word in MONTHS}
+    months = {f"month {MONTHS[word]}" for word in tokens_of(message) if word in MONTHS}
     months |= {word[:7] for word in content if ISO_DAY.match(word)}
     for word in {*content, *joined, *months} & held.keys():
         rarity = math.log(1 + total / len(held[word])) * (NAME if word in names else 1)
