@@ -774,7 +774,7 @@ def asked_words(message: str, index: Entry) -> list[tuple[float, str, list[int]]
     names = {word for raw in capitals for word in words(raw)}
     joined = {stem(one + two) for one, two in pairwise(content)}
     asked = []
-    months = {f"month {MONTH_WORDS[word]}" for word in content if word in MONTH_WORDS}
+    months = {f"month {MONTH_WORDS[word]}" for word in tokens_of(message) if word in MONTH_WORDS}
     months |= {word[:7] for word in content if ISO_DAY.match(word)}
     for word in {*content, *joined, *months} & held.keys():
         rarity = math.log(1 + total / len(held[word])) * (NAME if word in names else 1)

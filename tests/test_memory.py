@@ -238,7 +238,12 @@ def test_strength_breaks_ties():
 
 @pytest.mark.parametrize(
     "question",
-    ["What did I do on 7 May 2023?", "Was I away in May?", "What happened in mayo 2023?"],
+    [
+        "What did I do on 7 May 2023?",
+        "Was I away in May?",
+        "What happened in mayo 2023?",
+        "En mayo?",
+    ],
 )
 def test_a_question_may_name_the_day_or_the_month(question):
     known = [
@@ -246,6 +251,15 @@ def test_a_question_may_name_the_day_or_the_month(question):
         memory("User sings", learned="2023-05-07"),
     ]
     assert brain.rank(question, known)[:1] == [1]
+
+
+@pytest.mark.parametrize("month", ["October", "octobre", "ottobre", "Oktober"])
+def test_a_month_is_known_by_its_name_in_other_languages(month):
+    known = [
+        memory("User paints", learned="2023-10-07"),
+        memory("User sings", learned="2023-05-07"),
+    ]
+    assert brain.rank(month, known) == [0]
 
 
 def test_an_abbreviation_is_no_small_word():
