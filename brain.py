@@ -936,6 +936,11 @@ def unique(pairs: list[tuple[str, Any]]) -> Entry:
     return entry
 
 
+def finite(digits: str) -> float:
+    """Return a number as JSON can hold it: 1e400 is the largest there is, not infinite."""
+    return max(-sys.float_info.max, min(float(digits), sys.float_info.max))
+
+
 def duplicate_place(text: str, name: str) -> int:
     """Return where in text a key stands for the second time in one object."""
     key = re.escape(json.dumps(name, ensure_ascii=False))
@@ -952,7 +957,7 @@ def parse_brain(data: bytes, path: Path) -> Brain:
     at, problem, broken = 0, "", LONE.search(text)
     brain: Any = None
     try:
-        brain = json.loads(text, object_pairs_hook=unique)
+        brain = json.loads(text, object_pairs_hook=unique, parse_float=finite)
         problem = "" if isinstance(brain, dict) else "it does not hold an object {...}"
     except KeyError as err:
         at, problem = duplicate_place(text, err.args[0]), f"the key {err} stands twice"
@@ -2709,6 +2714,9 @@ def merged(
         after = {**after, "memory": fact["memory"], "learned": fact["learned"], **higher}
     elif richer(fact["memory"], old):
         after = {**after, "memory": fact["memory"]}
+        cold = (
+            [("superseded", before)] if verdict(fact["memory"], before["memory"]) != "same" else []
+        )
     mentioned |= {old, after["memory"]}
     done = "updated" if what == "update" else "strengthened"
     return [*memories[:at], after, *memories[at + 1 :]], cold, done
@@ -3127,6 +3135,17 @@ def keep_turns(session: Session) -> None:
     go_by(session, brain)
 
 
+def keep_or_park(session: Session) -> None:
+    """Keep what is unsaved when a session ends; what brain.json does not take is put beside it."""
+    try:
+        keep_turns(session)
+    except BrainError as err:
+        append_cold(session.path, date.today(), [("unsaved", turn) for turn in session.unsaved])
+        counts = counted(len(session.unsaved), "message")
+        say(f"{counts} could not be saved and stand in {cold_path(session.path)}, as unsaved.")
+        raise err
+
+
 # In the background, while the user reads or types
 
 
@@ -3136,6 +3155,7 @@ def line_editor() -> Any:
     with contextlib.suppress(ImportError, AttributeError):
         readline = importlib.import_module("readline")
         readline.set_auto_history(False)
+        readline.parse_and_bind("set enable-bracketed-paste on")  # which Python switches off
         return readline
     return None
 
@@ -3344,6 +3364,8 @@ def typed(history: list[str]) -> Iterator[str]:
                 yield text[3:-3] if first else text
         except EOFError:
             click.echo()
+            if lines:  # an open block
+                yield "\n".join(lines).strip().removeprefix('"""')
             return
         except KeyboardInterrupt:
             click.echo()
@@ -3632,7 +3654,7 @@ def chat(
         sleep_now, code = converse(session, interactive, functools.partial(obey, context))
     finally:
         if session.unsaved:
-            keep_turns(session)
+            keep_or_park(session)
     if not off_record:
         code = max(code, good_night(context, session, sleep_now and not no_sleep, interactive))
     context.exit(code)
@@ -3788,7 +3810,7 @@ def cleanup(context: click.Context, dry_run: bool, quiet: bool) -> None:
         return
     faded, kept, odd = clean_up(path, date.today(), dry_run)
     for memory in faded if dry_run else []:
-        click.echo(f"- {printable(memory['memory'])}")
+        click.echo(f"- {masked(memory['memory'])}")
     if not quiet:
         click.echo(f"{len(faded)} {'would fade' if dry_run else 'faded'}, {kept} stay.")
     if odd and not quiet:
@@ -3929,7 +3951,7 @@ def remember(context: click.Context, fact: tuple[str, ...], keep: bool) -> None:
       brain remember I am allergic to nuts --keep
     """
     text, moment = printable(typed_text(" ".join(fact))), datetime.now().astimezone()
-    if not text:
+    if not words(text):
         raise BrainError("There is nothing to remember.", "Say a fact after `brain remember`.")
     text = third_person(with_dates(text, moment.date()))
     what, memory = remembered(brain_path(context), text, keep, moment)
@@ -3961,6 +3983,10 @@ def forget(context: click.Context, which: tuple[str, ...], erase: bool) -> None:
     brain, today, asked = read_brain(path), date.today(), " ".join(which)
     cold = [one for one in faded_memories(path, brain) if erase or one["cold"]["reason"] == "faded"]
     found = chosen(asked, memories_in(brain, today)) or chosen(asked, cold)
+    if not found and erase and len(asked) > 3:  # what is no memory may have been said
+        entries = [record["entry"] for record in cold_records(file_bytes(cold_path(path)) or b"")]
+        said = (mentions(said_in(one), asked) for one in [*brain["short_term"], *entries])
+        found = [{"memory": asked}] if any(said) else []
     if not found:
         raise BrainError(f"No memory matches {asked!r}.", "`brain memories` lists them.")
     show_memories(found, today, err=True)

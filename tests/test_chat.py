@@ -7,7 +7,7 @@ import subprocess
 from datetime import date, datetime, timedelta
 
 import pytest
-from conftest import BRAIN, read, write
+from conftest import BRAIN, cold, read, write
 from fake_ollama import Model, Reply
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -539,11 +539,11 @@ def test_ctrl_c_drops_a_half_line_and_an_open_block(terminal, ollama, brain_file
     session.send("half a li")
     session.see("half a li")
     session.ctrl("c")
-    session.expect("\r\n> ")
+    session.expect("\r\n\x1b[?2004h> ")
     session.line('"""an open block')
     session.expect(". ")
     session.ctrl("c")
-    session.expect("\r\n> ")
+    session.expect("\r\n\x1b[?2004h> ")
     session.line("a whole line")
     session.expect("I see.")
     session.expect("> ")
@@ -607,6 +607,20 @@ def test_a_notebook_says_what_it_can_not_keep(terminal, brain_file):
     session.line("bye")
     assert session.wait() == 0
     assert [said for said, _ in turns(brain_file)] == ["one", "two"]
+
+
+def test_what_a_broken_file_does_not_take_at_the_end_is_put_beside_it(terminal, ollama, brain_file):
+    session = terminal("chat")
+    talk(session, ("one", "I see."))
+    session.expect("> ")
+    brain_file.write_bytes(b"{broken")
+    session.line("two")
+    session.expect("can't be read")
+    session.line("bye")
+    session.expect("1 message could not be saved")
+    assert session.wait() == 1
+    assert brain_file.read_bytes() == b"{broken"
+    assert [(c["reason"], c["entry"]["user"]) for c in cold(brain_file)] == [("unsaved", "two")]
 
 
 # a terminal that closes sends more than one; what waits for a mended file is saved too

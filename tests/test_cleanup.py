@@ -415,3 +415,8 @@ def test_usage_errors(run, brain_file, args):
     assert "Usage: brain" in done.stderr
     assert fingerprint(brain_file) == before
     assert names(brain_file.parent) == {"brain.json"}
+
+
+def test_dry_run_covers_a_secret(run, brain_file):
+    write(brain_file, [], [aged("User's password is hunter2", 1, 3)])
+    assert "- User's password is ****" in run("cleanup", "--dry-run", check=0).stdout

@@ -210,6 +210,17 @@ def test_a_faded_memory_can_be_erased(run, brain_file):
     assert list(strengths(brain_file)) == ["User likes tea"]
 
 
+def test_what_was_only_said_can_be_erased(run, brain_file):
+    write(brain_file, [turn("My login is hunter22"), turn("I sail")])
+    line = {"day": ago(1), "reason": "slept", "entry": turn("hunter22 again")}
+    brain_file.with_suffix(".cold.jsonl").write_text(json.dumps(line) + "\n")
+    run("forget", "hunter22", "--yes", check=1)
+    run("forget", "hunter22", "--erase", "--yes", check=0)
+    assert left(brain_file) == ["I sail"]
+    assert cold(brain_file) == []
+    run("forget", "hunter22", "--erase", "--yes", check=1)
+
+
 # a sleep that finds better words takes nothing out of the talk
 def test_a_forgetting_that_broke_off_is_taken_back(run, brain_file):
     write(brain_file, long_term=DOGS)

@@ -449,3 +449,17 @@ def test_quiet(run, ollama, brain_file):
     done = run("sleep", "--quiet", check=0)
     assert (done.stdout, done.stderr) == ("", "")
     assert list(strengths(brain_file)) == [DOG]
+
+
+# a weak model calls a change the same: the old wording is not gone without a trace
+def test_what_the_model_calls_the_same_leaves_its_old_words(run, ollama, brain_file):
+    write(brain_file, [turn("I moved to Antwerp")], [aged("User lives in Ghent", 90)])
+    facts = model(Antwerp="User moved to Antwerp and lives there now")
+    ollama.default_answer = lambda body: (
+        facts(body) if "properties" in body["format"] else Reply('"same"')
+    )
+    run("sleep", check=0)
+    (memory,) = read(brain_file)["long_term"]
+    assert "Antwerp" in memory["memory"]
+    gone = [one["entry"]["memory"] for one in cold(brain_file) if one["reason"] == "superseded"]
+    assert gone == ["User lives in Ghent"]

@@ -10,6 +10,7 @@ import resource
 import shutil
 import stat
 import subprocess
+import sys
 import time
 from datetime import date, timedelta
 
@@ -631,3 +632,13 @@ def test_what_the_cold_store_can_not_take_stays(run, brain_file):
     assert one_line(done.stderr)
     assert "brain.cold.jsonl" in done.stderr
     assert fingerprint(brain_file) == before
+
+
+def test_a_number_too_large_stays_a_number(run, brain_file):
+    brain_file.write_text('{"long_term": [{"memory": "User sings", "strength": 1e400}]}')
+    run("remember", "User dances", check=0)
+    assert "Infinity" not in brain_file.read_text()
+    assert read(brain_file)["long_term"][0] == {
+        "memory": "User sings",
+        "strength": sys.float_info.max,
+    }

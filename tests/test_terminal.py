@@ -23,6 +23,7 @@ def pasted(text):
 def test_what_is_pasted_is_one_message(terminal, ollama, brain_file):
     session = terminal("chat", "--no-sleep", columns=40)
     paste = 'def f():\r\treturn "好"\r\r/forget me\r'
+    session.expect("\x1b[?2004h")  # asks the terminal to mark what is pasted
     talk(session, (pasted(paste), "I see."), (pasted(LONG), "I see."), ('"""a', ". "))
     session.line('b"""')
     session.expect("I see.")
@@ -30,6 +31,18 @@ def test_what_is_pasted_is_one_message(terminal, ollama, brain_file):
     assert session.wait() == 0
     said = [user for user, _ in turns(brain_file)]
     assert said == ['def f():\n\treturn "好"\n\n/forget me', LONG.strip(), "a\nb"]
+
+
+def test_the_end_in_an_open_block_sends_it(terminal, ollama, brain_file):
+    session = terminal("chat", "--no-sleep")
+    session.expect("> ")
+    for line in ('"""one', "two"):
+        session.line(line)
+        session.expect(". ")
+    session.send("\x04")
+    session.expect("I see.")
+    assert session.wait() == 0
+    assert turns(brain_file, "user") == [("one\ntwo",)]
 
 
 # no readline, as in a Python without it: what waits behind a line belongs to it
